@@ -1,0 +1,67 @@
+"""Every error that symacct raises on purpose.
+
+    SymacctError
+    ├── DimError            a dim's name or size
+    │   ├── UnknownDimError     a name that the account does not have
+    │   ├── MissingSizeError    a dim without a size where a number is needed
+    │   └── AssumptionError     sizes that break a relation the trace relied on
+    ├── SpecError           the description of an input
+    ├── TargetError         what to trace: a file, a name, a builder
+    ├── TraceError          running the model on tensors without data
+    │   ├── DataDependentError  an answer that only data can give
+    │   └── UnknownOpError      ops without a rule, under ``strict=True``
+    ├── RuleError           a rule or its pattern
+    └── CheckError          a formula that other sizes refute
+
+The message says what is wrong, where, with which sizes, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class SymacctError(Exception):
+    """Base of all errors that symacct raises on purpose."""
+
+
+class DimError(SymacctError, ValueError):
+    """A dim has a name or a size that cannot be used."""
+
+
+class UnknownDimError(DimError):
+    """A size was given for a dim that the account does not have."""
+
+
+class MissingSizeError(DimError):
+    """A number was asked for while a dim has no size."""
+
+
+class AssumptionError(DimError):
+    """The sizes break a relation that the traced program relied on."""
+
+
+class SpecError(SymacctError, ValueError):
+    """The description of an input cannot be read."""
+
+
+class TargetError(SymacctError):
+    """There is nothing to trace where the user pointed."""
+
+
+class TraceError(SymacctError):
+    """The model failed while it ran on tensors without data."""
+
+
+class DataDependentError(TraceError):
+    """The program asked for a value or a shape that only data can give."""
+
+
+class UnknownOpError(TraceError):
+    """The graph has ops without a rule, and ``strict=True`` was asked for."""
+
+
+class RuleError(SymacctError):
+    """A rule, its key or its pattern does not fit the op that it is for."""
+
+
+class CheckError(SymacctError):
+    """A formula gave another number than a run at other sizes."""
