@@ -1,0 +1,60 @@
+"""symacct: what a PyTorch model costs, in closed form.
+
+>>> import symacct as sa
+>>> from torch import nn
+>>> model = sa.build(lambda D, K: nn.Sequential(nn.Linear(D, D, bias=False), nn.Linear(D, K, bias=False)))
+>>> print(sa.trace(model, "B D").forward)
+2*B*D*K + 2*B*D**2
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from symacct.account import Account, Phase
+    from symacct.capture import build
+    from symacct.cost import Call, Cost, TensorMeta
+    from symacct.dim import Assumption, Dim, dims
+    from symacct.errors import SymacctError
+    from symacct.printing import formula
+    from symacct.rule import Rules
+    from symacct.rules import default_rules
+    from symacct.specs import Spec, spec
+    from symacct.tracing import trace
+
+__version__ = "0.1.0"
+
+# Names are imported on first use, so that `import symacct` costs nothing of its own.
+_HOME = {
+    "Account": "account",
+    "Assumption": "dim",
+    "Call": "cost",
+    "Cost": "cost",
+    "Dim": "dim",
+    "Phase": "account",
+    "Rules": "rule",
+    "Spec": "specs",
+    "SymacctError": "errors",
+    "TensorMeta": "cost",
+    "build": "capture",
+    "default_rules": "rules",
+    "dims": "dim",
+    "formula": "printing",
+    "spec": "specs",
+    "trace": "tracing",
+}
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - a list of strings all the same
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'symacct' has no attribute {name!r}")
+    value = getattr(import_module(f"symacct.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

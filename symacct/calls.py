@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from symacct.cost import Call, Size, TensorMeta, tensors
+from symacct.torch_private import schema_arguments, storage_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,12 @@ class Schema:
 @lru_cache(maxsize=None)
 def schema_of(func: Any) -> Schema:
     """The schema of an ``OpOverload``, read once per operator."""
-    arguments = func._schema.arguments
+    arguments = tuple(schema_arguments(func))
     return Schema(
         name=str(func),
-        arguments=tuple(a.name for a in arguments),
-        defaults=tuple(a.default_value if a.has_default_value() else None for a in arguments),
-        mutated=tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
+        arguments=tuple(name for name, _, _ in arguments),
+        defaults=tuple(default for _, default, _ in arguments),
+        mutated=tuple(name for name, _, written in arguments if written),
     )
 
 
@@ -60,7 +61,7 @@ class Describer:
 
     def tensor(self, t: torch.Tensor) -> TensorMeta:
         """The meta of one tensor."""
-        key = t.untyped_storage()._cdata
+        key = storage_key(t)
         number = self.storages.setdefault(key, len(self.storages))
         return TensorMeta(
             shape=tuple(size_of(n) for n in t.shape),

@@ -66,8 +66,8 @@ class Rule:
 
 
 def default_bytes(call: Call) -> tuple[Size, Size]:
-    """Each distinct input region read once, each output written once."""
-    return read(*call.inputs), written(call)
+    """Each distinct input region read once, each output written once; an ``out=`` argument is only written."""
+    return _overwrite(call) if call.op.endswith("out") else (read(*call.inputs), written(call))
 
 
 def read(*inputs: TensorMeta | None) -> Size:
@@ -234,5 +234,4 @@ def _no_bytes() -> tuple[int, int]:
 
 
 def _overwrite(call: Call) -> tuple[Size, Size]:
-    targets = call.written
-    return read(*(t for t in call.inputs if t not in targets)), written(call)
+    return read(*(t for name, v in call.args.items() if name not in call.mutated for t in tensors(v))), written(call)

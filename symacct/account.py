@@ -1,0 +1,404 @@
+"""The account: what each node costs, summed by phase, by module and by op.
+
+Equal calls are costed once and multiplied by how often they occur, so a sum over
+thousands of nodes is a sum over the few distinct ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from symacct.capture import Held, Program, Step
+from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
+from symacct.dim import Assumption, check_size, require, symbol
+from symacct.errors import MissingSizeError, UnknownDimError
+from symacct.recorder import PHASES, Node, Value
+from symacct.rule import Rules
+
+if TYPE_CHECKING:
+    import torch.fx
+
+CONVENTION = (
+    "flops: contractions only (matrix products, convolutions, attention products), 2 per multiply-add, "
+    "causal attention in full; pointwise: all other arithmetic by the weights of symacct.rules.weights; "
+    "bytes: as eager runs it, each kernel reads its operands and writes its results once"
+)
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """One node of the graph with its cost: op, phase, module path, source line, shapes, dtypes."""
+
+    index: int
+    op: str
+    phase: str
+    path: str
+    source: str
+    inputs: tuple[TensorMeta, ...]
+    outputs: tuple[TensorMeta, ...]
+    storages: tuple[int, ...]
+    forward: int
+    cost: Cost | None
+
+    @property
+    def known(self) -> bool:
+        """Whether a rule gave the cost."""
+        return self.cost is not None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in (*COST_FIELDS, "bytes", "intensity"):
+            return getattr(self.cost or Cost(), name)
+        raise AttributeError(name)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """An op without a rule: its name, how often it occurs, and where."""
+
+    op: str
+    count: int
+    places: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.places[:3]) + (", ..." if len(self.places) > 3 else "")
+        return f"{self.op} x{self.count} in {shown}"
+
+
+class Phase:
+    """A part of an account (a phase, a module, an op): its nodes' costs added up.
+
+    ``flops``, ``pointwise``, ``bytes_read``, ``bytes_written``, ``bytes`` and ``intensity`` are SymPy
+    expressions, or numbers in an account at given sizes. ``str()`` is the FLOP formula.
+    """
+
+    def __init__(self, account: Account, name: str, calls: Counter[int]) -> None:
+        self.account = account
+        self.name = name
+        self.calls = calls
+
+    @property
+    def count(self) -> int:
+        """Number of nodes."""
+        return self.calls.total()
+
+    @property
+    def unknown(self) -> bool:
+        """Whether a node without a rule is among them, so that the sums are incomplete."""
+        return any(self.account._costs[call] is None for call in self.calls)
+
+    @cached_property
+    def _formulas(self) -> Cost:
+        return _sum((self.account._costs[call], times) for call, times in self.calls.items())
+
+    @property
+    def cost(self) -> Cost:
+        """All sums as one `Cost`."""
+        return Cost(**{f: self.account._value(getattr(self._formulas, f)) for f in COST_FIELDS})
+
+    @property
+    def flops(self) -> Size:
+        """Contractions: 2 FLOP per multiply-add."""
+        return self.account._value(self._formulas.flops)
+
+    @property
+    def pointwise(self) -> Size:
+        """All other arithmetic, in FLOP."""
+        return self.account._value(self._formulas.pointwise)
+
+    @property
+    def bytes_read(self) -> Size:
+        """Bytes that kernels read."""
+        return self.account._value(self._formulas.bytes_read)
+
+    @property
+    def bytes_written(self) -> Size:
+        """Bytes that kernels write."""
+        return self.account._value(self._formulas.bytes_written)
+
+    @property
+    def bytes(self) -> Size:
+        """Bytes read plus bytes written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def intensity(self) -> Size:
+        """FLOP per byte, contractions and pointwise together; None where no byte moves."""
+        return self.cost.intensity
+
+    def __str__(self) -> str:
+        from symacct.printing import formula
+
+        return formula(self.flops)
+
+    def __repr__(self) -> str:
+        from symacct.printing import formula
+
+        return (
+            f"<{self.name or 'all'}: flops {formula(self.flops)}; pointwise {formula(self.pointwise)}; "
+            f"bytes {formula(self.bytes)}>"
+        )
+
+
+@dataclass
+class Account:
+    """What a step costs, in closed form.
+
+    ``forward``, ``backward``, ``recompute`` and ``optimizer`` are phases, ``total`` all of them.
+    ``params`` counts parameters (a shared one once); ``param_bytes``, ``grad_bytes`` and
+    ``optimizer_bytes`` are what they, their gradients and the optimizer's state take.
+    ``at(B=8, ...)`` is the same account in numbers.
+    """
+
+    step: Step
+    rules: Rules
+    title: str = ""
+    inputs: str = ""
+    assumptions: tuple[Assumption, ...] = ()
+    trial_sizes: Mapping[str, int] = field(default_factory=dict)
+    checked: tuple[Mapping[str, int], ...] = ()
+    sizes: Mapping[str, int] | None = None
+    program: Program | None = field(default=None, repr=False)
+    _costs: list[Cost | None] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self._costs:
+            self._costs = [self.rules.cost(call) for call in self.step.record.calls]
+
+    # -- sums --------------------------------------------------------------------------
+
+    @property
+    def forward(self) -> Phase:
+        """The forward pass, with the loss."""
+        return self.phases["forward"]
+
+    @property
+    def backward(self) -> Phase:
+        """What autograd ran, without what checkpoints computed again."""
+        return self.phases["backward"]
+
+    @property
+    def recompute(self) -> Phase:
+        """What ``torch.utils.checkpoint`` computed again during the backward pass."""
+        return self.phases["recompute"]
+
+    @property
+    def optimizer(self) -> Phase:
+        """One later optimizer step (its state exists already)."""
+        return self.phases["optimizer"]
+
+    @cached_property
+    def phases(self) -> dict[str, Phase]:
+        """The phases by name."""
+        groups = self._group(lambda node: node.phase)
+        return {name: groups.get(name, Phase(self, name, Counter())) for name in PHASES}
+
+    @cached_property
+    def total(self) -> Phase:
+        """All phases together."""
+        return Phase(self, "total", Counter(node.call for node in self.step.record.nodes))
+
+    def by_module(self, depth: int | None = 1, phase: str | None = None) -> dict[str, Phase]:
+        """Sums by module path, cut to ``depth`` parts (None: not cut), in graph order. "" is the top level.
+
+        The groups are disjoint and add up to the total (or to ``phase``).
+        """
+
+        def path(node: Node) -> str:
+            return node.path if depth is None else ".".join(node.path.split(".")[:depth])
+
+        return self._group(path, phase)
+
+    def by_op(self, phase: str | None = None) -> dict[str, Phase]:
+        """Sums by operator, in order of first use."""
+        return self._group(lambda node: node.op, phase)
+
+    def _group(self, key: Any, phase: str | None = None) -> dict[str, Phase]:
+        groups: dict[str, Counter[int]] = {}
+        for node in self.step.record.nodes:
+            if phase is None or node.phase == phase:
+                groups.setdefault(key(node), Counter())[node.call] += 1
+        return {name: Phase(self, name, calls) for name, calls in groups.items()}
+
+    # -- tensors that stay ---------------------------------------------------------------
+
+    @property
+    def params(self) -> Size:
+        """Number of parameters, a shared one counted once."""
+        return self._held(self.step.parameters, lambda t: t.numel)
+
+    @property
+    def param_bytes(self) -> Size:
+        """Bytes of the parameters."""
+        return self._held(self.step.parameters, lambda t: t.numel * t.itemsize)
+
+    @property
+    def buffer_bytes(self) -> Size:
+        """Bytes of the buffers (running statistics, tables)."""
+        return self._held(self.step.buffers, lambda t: t.nbytes)
+
+    @property
+    def grad_bytes(self) -> Size:
+        """Bytes of the parameters' gradients after the backward pass."""
+        return self._held(self.step.gradients, lambda t: t.nbytes)
+
+    @property
+    def optimizer_bytes(self) -> Size:
+        """Bytes of the optimizer's state, read from the optimizer that ran."""
+        return self._held(self.step.state, lambda t: t.nbytes)
+
+    def _held(self, held: list[Held], measure: Any) -> Size:
+        return self._value(sympy.expand(sympy.Add(*(measure(h.meta) for h in held))))
+
+    # -- nodes ---------------------------------------------------------------------------
+
+    @cached_property
+    def nodes(self) -> list[NodeCost]:
+        """Every node with its cost, in the order in which they ran."""
+        record = self.step.record
+        made = []
+        for node in record.nodes:
+            call, cost = record.calls[node.call], self._costs[node.call]
+            if cost is not None and self.sizes is not None:
+                cost = Cost(**{f: self._value(getattr(cost, f)) for f in COST_FIELDS})
+            storages = tuple(v.storage for v in node.outputs if isinstance(v, Value))
+            made.append(
+                NodeCost(
+                    node.index, node.op, node.phase, node.path, node.source, call.inputs, call.outputs,
+                    storages, node.forward, cost,
+                )
+            )  # fmt: skip
+        return made
+
+    def __iter__(self) -> Iterator[NodeCost]:
+        return iter(self.nodes)
+
+    @cached_property
+    def unknown(self) -> list[Unknown]:
+        """Ops without a rule. While there are any, the sums are incomplete."""
+        found: dict[str, dict[str, int]] = {}
+        for node in self.step.record.nodes:
+            if self._costs[node.call] is None:
+                places = found.setdefault(node.op, {})
+                place = node.path or "the top level"
+                places[place] = places.get(place, 0) + 1
+        return [Unknown(op, sum(places.values()), tuple(places)) for op, places in found.items()]
+
+    @cached_property
+    def graph(self) -> torch.fx.Graph:
+        """The ``torch.fx.Graph`` of ATen nodes; ``node.meta`` holds cost, phase, module path, source, shapes."""
+        from symacct.graph import to_fx
+
+        return to_fx(self)
+
+    # -- numbers -------------------------------------------------------------------------
+
+    @cached_property
+    def dims(self) -> tuple[str, ...]:
+        """The names of the dims in the account, in the order in which they were given."""
+        symbols = {s.name for call in self.step.record.calls for t in (*call.inputs, *call.outputs) for s in _symbols(t)}
+        symbols |= {s.name for h in self.step.parameters for s in _symbols(h.meta)}
+        return tuple(n for n in self.trial_sizes if n in symbols)
+
+    def at(self, **sizes: int) -> Account:
+        """The account at given sizes: every expression becomes a number.
+
+        Raises `UnknownDimError` for a name that is not a dim of the account, `MissingSizeError`
+        when a dim has no size, `DimError` for sizes that are not whole numbers >= 1, and
+        `AssumptionError` when they break a relation that the trace relied on.
+        """
+        for name in sizes:
+            if name not in self.trial_sizes:
+                known = ", ".join(self.trial_sizes) or "none"
+                raise UnknownDimError(f"at(): there is no dim {name!r}; the account's dims are {known}")
+        given = {name: check_size(name, size) for name, size in sizes.items()}
+        missing = [name for name in self.dims if name not in given]
+        if missing:
+            raise MissingSizeError(
+                f"at(): no size for {', '.join(missing)}; give one for each of {', '.join(self.dims)} "
+                "(or use .subs on a formula to fill in only some)"
+            )
+        require(self.assumptions, {symbol(n): sympy.Integer(s) for n, s in given.items()})
+        return Account(
+            self.step, self.rules, self.title, self.inputs, self.assumptions, self.trial_sizes, self.checked, given,
+            self.program, self._costs,
+        )  # fmt: skip
+
+    def check(self, **sizes: int) -> dict[str, int]:
+        """Run the program again at the given (or some other) sizes and compare every node with its formulas.
+
+        Returns the sizes used, {} when no others satisfy the assumptions. Raises `CheckError`.
+        """
+        from symacct.check import check
+
+        if self.program is None:
+            return {}
+        return check(self, self.program, sizes or None)
+
+    def _value(self, expr: Size) -> Size:
+        return expr if self.sizes is None else evaluate(expr, self.sizes)
+
+    # -- words ---------------------------------------------------------------------------
+
+    def report(self, depth: int = 1) -> str:
+        """The account as plain text: phases, modules to a depth, ops, unknown ops, assumptions."""
+        from symacct.report import to_text
+
+        return to_text(self, depth=depth)
+
+    def to_markdown(self, depth: int = 1) -> str:
+        """The same tables in Markdown."""
+        from symacct.report import to_markdown
+
+        return to_markdown(self, depth=depth)
+
+    def to_json(self, depth: int | None = None) -> str:
+        """Everything for machines; formulas are strings, values numbers where sizes are given."""
+        from symacct.report import to_json
+
+        return to_json(self, depth=depth)
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def __repr__(self) -> str:
+        return f"<Account of {self.title}: {len(self.step.record.nodes)} nodes, dims {', '.join(self.dims) or 'none'}>"
+
+
+def evaluate(expr: Any, sizes: Mapping[str, int]) -> Any:
+    """The number that an expression is at given sizes: an int where it is whole, else a float."""
+    if not isinstance(expr, sympy.Basic):
+        return expr
+    value = expr.xreplace({s: sympy.Integer(sizes[s.name]) for s in expr.free_symbols})
+    return int(value) if value.is_Integer else float(value)
+
+
+def _sum(costs: Iterable[tuple[Cost | None, int]]) -> Cost:
+    """Add costs times their counts; equal expressions are collected before SymPy sees them."""
+    collected: dict[str, Counter[Any]] = {f: Counter() for f in COST_FIELDS}
+    for cost, times in costs:
+        if cost is not None:
+            for name in COST_FIELDS:
+                collected[name][getattr(cost, name)] += times
+    return Cost(**{f: _expand(counter) for f, counter in collected.items()})
+
+
+def _expand(terms: Counter[Any]) -> Any:
+    """The expanded sum of expressions times counts, coefficients added up in a dictionary."""
+    total: dict[Any, Any] = {}
+    for expr, times in terms.items():
+        for term in sympy.Add.make_args(sympy.expand(expr)):
+            coefficient, rest = term.as_coeff_Mul()
+            total[rest] = total.get(rest, 0) + coefficient * times
+    return sympy.Add(*(c * rest for rest, c in total.items()))
+
+
+def _symbols(tensor: TensorMeta) -> set[sympy.Symbol]:
+    return {s for n in tensor.shape if isinstance(n, sympy.Basic) for s in n.free_symbols}
+
+

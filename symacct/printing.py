@@ -1,0 +1,74 @@
+"""How expressions and quantities look to people. One printer writes every expression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+from sympy.printing.str import StrPrinter
+
+
+def _term_key(term: sympy.Expr) -> tuple[Any, ...]:
+    """Order of terms in a sum: higher degree first, then more dims, then by name; numbers last."""
+    powers = term.as_powers_dict()
+    names = sorted((str(b), e) for b, e in powers.items() if not b.is_number)
+    degree = sum(e for _, e in names if getattr(e, "is_number", False))
+    return (-degree, -len(names), [(n, str(e)) for n, e in names], str(term))
+
+
+class _Printer(StrPrinter):
+    """SymPy's own printer, with sums ordered so that ``2*B*D*K`` stands before ``2*B*D**2``."""
+
+    def _print_Add(self, expr: sympy.Expr, order: Any = None) -> str:
+        terms = sorted(expr.args, key=_term_key)
+        opening = next((t for t in terms if not t.could_extract_minus_sign()), terms[0])
+        terms.remove(opening)
+        out = self._factor(opening)
+        for term in terms:
+            out += f" - {self._factor(-term)}" if term.could_extract_minus_sign() else f" + {self._factor(term)}"
+        return out
+
+    def _factor(self, term: sympy.Expr) -> str:
+        return f"({self._print(term)})" if term.is_Add else str(self._print(term))
+
+    def _print_Mod(self, expr: sympy.Expr) -> str:
+        a, b = (self._print(x) if x.is_Symbol or x.is_Integer else f"({self._print(x)})" for x in expr.args)
+        return f"{a} % {b}"
+
+    def _print_floor(self, expr: sympy.Expr) -> str:
+        numerator, denominator = sympy.fraction(sympy.together(expr.args[0]))
+        if denominator == 1:
+            return f"floor({self._print(expr.args[0])})"
+        top = self._print(numerator) if numerator.is_Symbol else f"({self._print(numerator)})"
+        bottom = self._print(denominator) if denominator.is_Symbol or denominator.is_Integer else f"({self._print(denominator)})"
+        return f"({top}//{bottom})"
+
+
+_PRINTER = _Printer()
+
+
+def text(expr: Any) -> str:
+    """An expression on one line, as it stands.
+
+    >>> text(sympy.sympify("2*B*D**2 + 2*B*D*K"))
+    '2*B*D*K + 2*B*D**2'
+    """
+    return _PRINTER.doprint(sympy.sympify(expr))
+
+
+def formula(expr: Any) -> str:
+    """An expression as people want to read it: a number, a short sum, or a longer one with its common factor drawn out.
+
+    >>> formula(sympy.sympify("24*B*L*D**2 + 4*B*D*L**2 + 2*B*D*L*V"))
+    '2*B*D*L*(12*D + 2*L + V)'
+    """
+    if expr is None:
+        return "-"
+    if not isinstance(expr, sympy.Basic):
+        return f"{expr:,}" if isinstance(expr, int) else f"{expr:.4g}"
+    expanded = expr if expr.is_Atom else sympy.expand(expr)
+    if expanded.is_Add and len(expanded.args) > 2:
+        short = sympy.gcd_terms(expanded, clear=False)
+        if len(text(short)) < len(text(expanded)):
+            return text(short)
+    return text(expanded)

@@ -1,0 +1,579 @@
+"""The recorder: sees every ATen call of a step on tensors without data.
+
+It sits above the fake tensors. A call that it has seen before, with the same
+symbolic shapes, is answered from its memo without asking torch again, which is
+what makes 32 equal layers cheap. It holds no strong reference to any tensor:
+autograd reuses what nobody else holds, and lifetimes are what memory is made of.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from symacct import dim as sym
+from symacct.calls import describe, schema_of, size_of
+from symacct.cost import Call
+from symacct.errors import DataDependentError, TraceError
+from symacct.torch_private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    TorchDispatchMode,
+    UnsupportedOperatorException,
+    current_autograd_node,
+    decomposes,
+    make_view,
+    new_fake,
+    next_sequence_nr,
+    no_dispatch,
+    run_symbolic,
+    sequence_nr,
+    storage_key,
+)
+
+PHASES = ("forward", "backward", "recompute", "optimizer")
+SMALL = 4096  # elements up to which a tensor made of plain numbers also keeps its data
+_DEVICE = torch.ops.prim.device.default
+_SILENT = frozenset({"profiler", "rngprims"})  # namespaces that are bookkeeping, not work
+
+
+@dataclass(slots=True)
+class Value:
+    """A tensor of the graph: what it looks like, where it is stored, where it came from."""
+
+    id: int
+    layout: int  # which (shape, stride, offset, dtype, device)
+    storage: int
+    origin: str = ""  # "param", "buffer", "input", "constant", or "" for a node's result
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Node:
+    """One use of an operator."""
+
+    index: int
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    call: int  # which distinct `Call`
+    outputs: Any
+    phase: str
+    path: str
+    source: str
+    forward: int = -1  # for backward nodes: the forward node that they belong to
+
+    @property
+    def op(self) -> str:
+        """The operator's full name, "aten.mm.default"."""
+        return schema_of(self.func).name
+
+
+@dataclass(slots=True)
+class _Output:
+    """How to make one result of a memoised call again."""
+
+    kind: str  # "new", "view", "argument", "none"
+    layout: int = -1
+    argument: int = -1  # which tensor argument it views or is
+    size: tuple[Any, ...] = ()
+    stride: tuple[Any, ...] = ()
+    offset: Any = 0
+    dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")
+
+
+@dataclass(slots=True)
+class _Known:
+    """A memoised call."""
+
+    call: int
+    outputs: list[_Output] | None  # None: the result is not made of plain tensors, run it again
+    container: Callable[[list[Any]], Any] | None
+
+
+@dataclass
+class Record:
+    """What came out of a recorded step."""
+
+    nodes: list[Node] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    layouts: list[tuple[Any, ...]] = field(default_factory=list)
+    deaths: list[tuple[int, int]] = field(default_factory=list)  # (nodes so far, storage)
+
+
+class Recorder(TorchDispatchMode):
+    """Records the ATen calls that reach it while it is active and not paused."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would wrap our dispatch in a decorator that imports its compiler
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()
+        self.mode = mode
+        self.record = Record()
+        self.phase = "forward"
+        self.path: Callable[[], str] = lambda: ""
+        self.paused = False
+        self._memo: dict[Any, _Known] = {}
+        self._layout_ids: dict[tuple[Any, ...], int] = {}
+        self._storages: dict[int, int] = {}
+        self._storage_count = 0
+        self._watched: dict[int, Any] = {}  # weak references to live storages
+        self._token = object()
+        self._forward_of: dict[int, int] = {}
+        self._parameter_paths: dict[int, str] = {}
+
+    # -- values ----------------------------------------------------------------------
+
+    def value_of(self, tensor: torch.Tensor, origin: str = "", name: str = "") -> Value:
+        """The graph's value for a tensor; tensors are known by an attribute that they carry."""
+        known = tensor.__dict__.get("_symacct")
+        if known is not None and known[0] is self._token:
+            value: Value = known[1]
+            if origin:
+                value.origin, value.name = origin, name
+            return value
+        return self._new_value(tensor, self._layout(tensor), origin or "constant", name)
+
+    def _new_value(self, tensor: torch.Tensor, layout: int, origin: str = "", name: str = "") -> Value:
+        value = Value(len(self.record.values), layout, self._storage(tensor), origin, name)
+        self.record.values.append(value)
+        tensor.__dict__["_symacct"] = (self._token, value)
+        return value
+
+    def _layout(self, tensor: torch.Tensor) -> int:
+        return self._layout_id(
+            (
+                tuple(size_of(n) for n in tensor.size()),
+                tuple(size_of(n) for n in tensor.stride()),
+                size_of(tensor.storage_offset()),
+                tensor.dtype,
+                tensor.device,
+            )
+        )
+
+    def _layout_id(self, layout: tuple[Any, ...]) -> int:
+        found = self._layout_ids.get(layout)
+        if found is None:
+            found = self._layout_ids[layout] = len(self.record.layouts)
+            self.record.layouts.append(layout)
+        return found
+
+    def _storage(self, tensor: torch.Tensor) -> int:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        found = self._storages.get(key)
+        if found is None:
+            found = self._storage_count
+            self._storage_count += 1
+            self._storages[key] = found
+            self._watched[found] = weakref.ref(storage, lambda _: self._died(key, found))
+        return found
+
+    def _died(self, key: int, storage: int) -> None:
+        if self._storages.get(key) == storage:
+            del self._storages[key]
+        self._watched.pop(storage, None)
+        self.record.deaths.append((len(self.record.nodes), storage))
+
+    # -- dispatch --------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is _DEVICE:
+            return args[0].fake_device
+        if func.namespace in _SILENT:
+            return func(*args, **kwargs)
+        if _is_composite(func):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        tensors: list[Any] = []
+        values: list[Value] = []
+        number: dict[int, int] = {}
+        cacheable = True
+
+        def key_of(value: Any) -> Any:
+            nonlocal cacheable
+            if isinstance(value, torch.Tensor):
+                if type(value) is not FakeTensor and not isinstance(value, FakeTensor):
+                    value = self._adopt(value)
+                tensors.append(value)
+                v = self.value_of(value)
+                values.append(v)
+                return (v.layout, number.setdefault(v.storage, len(number)))
+            kind = type(value)
+            if kind is list or kind is tuple or kind is torch.Size:
+                return tuple([key_of(v) for v in value])
+            if kind is torch.SymInt:
+                return value.node.expr
+            if kind in _PLAIN:
+                return (kind, value)
+            cacheable = False
+            return None
+
+        key = (func, tuple([key_of(a) for a in args]), tuple([(k, key_of(v)) for k, v in kwargs.items()]))
+        constants = [t.__dict__.get("_symacct_data") for t in tensors]
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return self._scalar(tensors[0], constants[0], values, func)
+        known = self._memo.get(key) if cacheable else None
+        if known is not None and known.outputs is not None:
+            outputs, out_values = self._replay(known, tensors, values)
+            result = known.container(outputs) if known.container else outputs[0]
+            call = known.call
+        else:
+            args, kwargs = _swap((args, kwargs), tensors)
+            result = self._run(func, args, kwargs)
+            call, out_values = self._learn(key if cacheable else None, func, args, kwargs, result, tensors, values)
+        self._compute(func, args, kwargs, tensors, constants, result)
+        if not self.paused:
+            self._append(func, args, kwargs, tensors, values, call, out_values)
+        return result
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return run_symbolic(self.mode, func, args, kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            raise DataDependentError(
+                f"{schema_of(func).name} at {self.place()}: the shape of its result depends on data, and tensors "
+                "without data have none; give the model inputs (or a setting) that avoid it"
+            ) from None
+        except UnsupportedOperatorException:
+            raise TraceError(
+                f"{schema_of(func).name} at {self.place()}: torch has no shape function for this op with symbolic "
+                "sizes; register one with torch.library.register_fake, or give the sizes as numbers"
+            ) from None
+
+    def _adopt(self, tensor: torch.Tensor) -> FakeTensor:
+        """A real tensor that the program brought along, as a fake one with the same identity throughout."""
+        fake = self.mode.from_tensor(tensor)
+        if "_symacct" not in fake.__dict__:
+            self.value_of(fake, "constant")
+            if tensor.numel() <= SMALL and tensor.device.type == "cpu":
+                with no_dispatch():  # a copy: the program may write to it
+                    fake.__dict__["_symacct_data"] = tensor.detach().clone()
+        return fake
+
+    # -- the memo --------------------------------------------------------------------
+
+    def _learn(
+        self, key: Any, func: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], values: list[Value]
+    ) -> tuple[int, list[Value | None]]:
+        flat, container = _flatten(result)
+        by_identity = {id(t): i for i, t in enumerate(tensors)}
+        by_storage = {v.storage: i for i, v in reversed(list(enumerate(values)))}
+        if torch.Tag.inplace_view in func.tags:
+            for t in tensors:
+                t.__dict__.pop("_symacct", None)
+        outputs: list[_Output] | None = []
+        out_values: list[Value | None] = []
+        fresh: set[int] = set()
+        for t in flat:
+            if t is None:
+                out_values.append(None)
+                made = _Output("none")
+            elif not isinstance(t, FakeTensor):
+                out_values.append(None)
+                outputs = None
+                continue
+            elif id(t) in by_identity:
+                out_values.append(self.value_of(t))
+                made = _Output("argument", argument=by_identity[id(t)])
+            else:
+                layout = self._layout(t)
+                value = self._new_value(t, layout)
+                out_values.append(value)
+                made = _Output(
+                    "view" if value.storage in by_storage else "new",
+                    layout,
+                    by_storage.get(value.storage, -1),
+                    tuple(t.size()),
+                    tuple(t.stride()),
+                    t.storage_offset(),
+                    t.dtype,
+                    t.fake_device,
+                )
+                if value.storage in fresh or t.is_conj() or t.is_neg() or t.layout != torch.strided:
+                    outputs = None
+                fresh.add(value.storage)
+            if outputs is not None:
+                outputs.append(made)
+        if torch.Tag.inplace_view in func.tags or not _repeatable(func):
+            outputs = None
+        index = len(self.record.calls)
+        known = self._memo.get(key) if key is not None else None
+        if known is None:
+            self.record.calls.append(describe(func, args, kwargs, result))
+            if key is not None:
+                self._memo[key] = _Known(index, outputs, container)
+        else:
+            index = known.call
+        return index, out_values
+
+    def _replay(self, known: _Known, tensors: list[Any], values: list[Value]) -> tuple[list[Any], list[Value | None]]:
+        outputs: list[Any] = []
+        out_values: list[Value | None] = []
+        for out in known.outputs or ():
+            if out.kind == "argument":
+                outputs.append(tensors[out.argument])
+                out_values.append(values[out.argument])
+            elif out.kind == "none":
+                outputs.append(None)
+                out_values.append(None)
+            else:
+                if out.kind == "new":
+                    made = new_fake(self.mode, out.size, out.stride, out.dtype, out.device)
+                else:
+                    made = make_view(self.mode, tensors[out.argument], out.size, out.stride, out.offset, out.dtype)
+                outputs.append(made)
+                out_values.append(self._new_value(made, out.layout))
+        return outputs, out_values
+
+    # -- small data --------------------------------------------------------------------
+
+    def _compute(
+        self, func: Any, args: Any, kwargs: Any, tensors: list[Any], data: list[Any], result: Any
+    ) -> None:
+        """Carry the data of small tensors that come from plain numbers: step counters, schedules, masks."""
+        if None not in data and _has_plain_data(func, result):
+            by_id = {id(t): d for t, d in zip(tensors, data, strict=True)}
+            with no_dispatch():
+                real = func(*_substitute(args, by_id), **_substitute(kwargs, by_id))
+            for t, r in zip(_flatten(result)[0], _flatten(real)[0], strict=True):
+                if isinstance(r, torch.Tensor):
+                    t.__dict__["_symacct_data"] = r
+        elif schema_of(func).mutated and len(data) > data.count(None):
+            for t in tensors:  # which of them is written does not matter: forgetting is always right
+                t.__dict__.pop("_symacct_data", None)
+
+    def _scalar(self, tensor: Any, data: Any, values: list[Value], func: Any) -> Any:
+        """``tensor.item()``: the value where it is known, else a stand-in that becomes an assumption."""
+        if data is not None:
+            with no_dispatch():
+                return data.item()
+        dtype = tensor.dtype
+        if not dtype.is_floating_point and dtype is not torch.bool:
+            raise DataDependentError(
+                f"at {self.place()} the program asks for the value of an integer tensor ({dtype}), which tensors "
+                "without data cannot give; pass that number as a plain argument instead"
+            )
+        answer = False if dtype is torch.bool else 1.0
+        sym.note(f"a value that depends on data was taken as {answer} at {self.place()}")
+        return answer
+
+    # -- nodes -------------------------------------------------------------------------
+
+    def _append(
+        self, func: Any, args: Any, kwargs: Any, tensors: list[Any], values: list[Value], call: int, outputs: Any
+    ) -> None:
+        refs = {id(t): v for t, v in zip(tensors, values, strict=True)}
+        index = len(self.record.nodes)
+        phase, path, forward = self.phase, self.path(), -1
+        source = _source()
+        if phase in ("forward", "backward"):
+            node = current_autograd_node()
+            if node is None:
+                self._forward_of.setdefault(next_sequence_nr() - 1, index)
+            else:
+                phase = "recompute" if _recomputing() else "backward"
+                if phase == "backward":
+                    forward, path, source = self._origin(node, path, source)
+                else:
+                    self._forward_of.setdefault(next_sequence_nr() - 1, index)
+        self.record.nodes.append(
+            Node(
+                index,
+                func,
+                _substitute(args, refs),
+                _substitute(kwargs, refs) if kwargs else {},
+                call,
+                outputs,
+                phase,
+                path,
+                source,
+                forward,
+            )
+        )
+
+    def _origin(self, node: Any, path: str, source: str) -> tuple[int, str, str]:
+        """The forward node, module path and source of what autograd is running now."""
+        variable = getattr(node, "variable", None)
+        if variable is not None:  # AccumulateGrad
+            return -1, self._parameter_paths.get(id(variable), ""), source
+        forward = self._forward_of.get(sequence_nr(node), -1)
+        if forward < 0:
+            return -1, path, source
+        made = self.record.nodes[forward]
+        return forward, made.path, made.source
+
+    def own_parameters(self, paths: dict[int, str]) -> None:
+        """Tell which module each parameter (by id) belongs to, for what is accumulated into it."""
+        self._parameter_paths = paths
+
+    def place(self) -> str:
+        """Where the program is now, for messages: module path and source line."""
+        source, path = _source(), self.path()
+        return f"{path} ({source})" if path and source else path or source or "the top level"
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Run without recording; the memo keeps learning."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
+
+
+# -- helpers ---------------------------------------------------------------------------
+
+_PLAIN = frozenset(
+    {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+_composite: dict[Any, bool] = {}
+_repeat: dict[Any, bool] = {}
+_TORCH = torch.__file__.rsplit("/", 1)[0]
+_OURS = __file__.rsplit("/", 1)[0]
+_CHECKPOINT = f"{_TORCH}/utils/checkpoint.py"
+_ENGINE = f"{_TORCH}/autograd/graph.py"  # _engine_run_backward
+_kinds: dict[str, str] = {}
+
+
+def _is_composite(func: Any) -> bool:
+    found = _composite.get(func)
+    if found is None:
+        found = _composite[func] = decomposes(func)
+    return found
+
+
+def _repeatable(func: Any) -> bool:
+    """Whether running an op again on equal shapes gives equal shapes whatever the data."""
+    found = _repeat.get(func)
+    if found is None:
+        tags = func.tags
+        found = _repeat[func] = not (torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags)
+    return found
+
+
+def _flatten(result: Any) -> tuple[list[Any], Callable[[list[Any]], Any] | None]:
+    """The tensors of a result in order, and how to put such a list back into its form."""
+    if isinstance(result, torch.Tensor):
+        return [result], None
+    if isinstance(result, (list, tuple)):
+        flat: list[Any] = []
+        shape: list[int] = []
+        for each in result:
+            if isinstance(each, (list, tuple)):
+                flat.extend(each)
+                shape.append(len(each))
+            else:
+                flat.append(each)
+                shape.append(-1)
+        kind = type(result)
+
+        def rebuild(items: list[Any]) -> Any:
+            out: list[Any] = []
+            at = 0
+            for n in shape:
+                if n < 0:
+                    out.append(items[at])
+                    at += 1
+                else:
+                    out.append(list(items[at : at + n]))
+                    at += n
+            return out if kind is list else tuple(out)
+
+        return flat, rebuild
+    return ([] if result is None else [result]), (lambda _: None) if result is None else None
+
+
+def _substitute(value: Any, by_id: dict[int, Any]) -> Any:
+    """A copy of (nested) arguments in which tensors are replaced by what stands under their id."""
+    if isinstance(value, torch.Tensor):
+        return by_id.get(id(value), value)
+    kind = type(value)
+    if kind is list or kind is tuple or kind is torch.Size:
+        return tuple([_substitute(v, by_id) for v in value])
+    if kind is dict:
+        return {k: _substitute(v, by_id) for k, v in value.items()}
+    if kind is torch.SymInt:
+        return value.node.dim
+    return value
+
+
+def _swap(value: Any, tensors: list[Any]) -> Any:
+    """The arguments with real tensors replaced by the fake ones that were made of them, in order."""
+    queue = iter(tensors)
+
+    def walk(v: Any) -> Any:
+        if isinstance(v, torch.Tensor):
+            return next(queue)
+        if type(v) in (list, tuple):
+            return type(v)([walk(x) for x in v])
+        if type(v) is dict:
+            return {k: walk(x) for k, x in v.items()}
+        return v
+
+    return walk(value)
+
+
+def _source() -> str:
+    """The line that is running now in code that is neither torch's nor ours."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if source_kind(frame.f_code.co_filename) == "model":
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _recomputing() -> bool:
+    """Whether checkpoint code runs inside of autograd's innermost engine."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        kind = source_kind(frame.f_code.co_filename)
+        if kind in ("checkpoint", "engine"):
+            return kind == "checkpoint"
+        frame = frame.f_back
+    return False
+
+
+def source_kind(filename: str) -> str:
+    """Whose code a file is: "model", "library" (torch or symacct), "checkpoint" or "engine"."""
+    found = _kinds.get(filename)
+    if found is None:
+        if filename == _CHECKPOINT:
+            found = "checkpoint"
+        elif filename == _ENGINE:
+            found = "engine"
+        else:
+            found = "library" if filename.startswith((_TORCH, _OURS, "<frozen")) else "model"
+        _kinds[filename] = found
+    return found
+
+
+def _has_plain_data(func: Any, result: Any) -> bool:
+    """Whether a result is small, of known size, on the CPU, and neither random nor uninitialised."""
+    if torch.Tag.nondeterministic_seeded in func.tags or "empty" in func._opname:
+        return False
+    flat = _flatten(result)[0]
+    return bool(flat) and all(
+        isinstance(t, FakeTensor)
+        and t.fake_device.type == "cpu"
+        and not t._has_symbolic_sizes_strides
+        and t.numel() <= SMALL
+        for t in flat
+    )

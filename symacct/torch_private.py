@@ -1,0 +1,428 @@
+"""Everything that symacct uses of torch beyond its public API. Tested with torch 2.13.
+
+The main thing here is `SymNode`: torch lets any Python object stand behind a
+``torch.SymInt`` as long as it answers a fixed set of methods. Ours answers from a
+`Dim`, so symbolic sizes cost a dictionary lookup, and every question that torch
+asks of a size is seen where it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._C import _current_autograd_node as current_autograd_node
+from torch._C import _DisableTorchDispatch as no_dispatch
+from torch._C._autograd import _get_sequence_nr as next_sequence_nr
+from torch._decomp import decomposition_table, meta_table
+from torch._subclasses.fake_tensor import (
+    _DISPATCH_META_HANDLERS,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from symacct import dim as sym
+from symacct.dim import Dim
+
+__all__ = [
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "TorchDispatchMode",
+    "TorchFunctionMode",
+    "UnsupportedOperatorException",
+    "current_autograd_node",
+    "decomposes",
+    "from_symint",
+    "make_view",
+    "new_fake",
+    "new_fake_mode",
+    "next_sequence_nr",
+    "run_symbolic",
+    "no_dispatch",
+    "patched_module_call",
+    "schema_arguments",
+    "sequence_nr",
+    "storage_key",
+    "to_symint",
+]
+
+
+# -- symbolic ints -----------------------------------------------------------------
+
+
+class _Node:
+    """What all our nodes answer alike: no node of ours is ever unknown."""
+
+    __slots__ = ()
+
+    def is_int(self) -> bool:
+        return False
+
+    is_float = is_bool = is_nested_int = is_symbolic = is_int
+
+    def is_constant(self) -> bool:
+        return True
+
+    has_hint = is_constant
+
+    def nested_int(self) -> None:
+        return None
+
+    constant_int = constant_bool = maybe_as_int = maybe_as_float = maybe_as_bool = nested_int
+
+    def clone(self) -> _Node:
+        return self
+
+    def wrap_int(self, value: int) -> SymNode:
+        return SymNode(value)
+
+    def wrap_bool(self, value: bool) -> _BoolNode:
+        return _BoolNode(value)
+
+    def wrap_float(self, value: float) -> _FloatNode:
+        return _FloatNode(value)
+
+
+class _BoolNode(_Node):
+    """The answer to a comparison. It is decided, and recorded, when it is made."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def is_bool(self) -> bool:
+        return True
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return self.value
+
+    expect_true = guard_size_oblivious = guard_or_false = guard_or_true = statically_known_true = guard_bool
+
+    def bool_(self) -> bool:
+        return self.value
+
+    constant_bool = maybe_as_bool = bool_
+
+    def sym_and(self, other: _BoolNode) -> _BoolNode:
+        return _BoolNode(self.value and other.value)
+
+    def sym_or(self, other: _BoolNode) -> _BoolNode:
+        return _BoolNode(self.value or other.value)
+
+    def sym_not(self) -> _BoolNode:
+        return _BoolNode(not self.value)
+
+    def sym_ite(self, then: Any, otherwise: Any) -> Any:
+        return then if self.value else otherwise
+
+    def str(self) -> str:
+        return repr(self.value)
+
+    _graph_repr = str
+
+
+class _FloatNode(_Node):
+    """A float that came from a size. Floats are values, never costs, so no symbol is kept."""
+
+    __slots__ = ("hint",)
+
+    def __init__(self, value: float) -> None:
+        self.hint = value
+
+    def is_float(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return False  # torch's Python side knows constant ints and bools only
+
+    def guard_float(self, file: str, line: int) -> float:
+        return self.hint
+
+    def maybe_as_float(self) -> float:
+        return self.hint
+
+    def str(self) -> str:
+        return repr(self.hint)
+
+    _graph_repr = str
+
+
+def _float_binary(name: str, function: Callable[[float, float], Any]) -> None:
+    def method(self: _FloatNode, other: Any) -> Any:
+        result = function(self.hint, other.hint)
+        return _BoolNode(result) if isinstance(result, bool) else _FloatNode(result)
+
+    setattr(_FloatNode, name, method)
+
+
+for _name, _function in {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "truediv": lambda a, b: a / b,
+    "float_truediv": lambda a, b: a / b,
+    "float_pow": lambda a, b: a**b,
+    "pow": lambda a, b: a**b,
+    "sym_max": max,
+    "sym_min": min,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}.items():
+    _float_binary(_name, _function)
+
+
+class SymNode(_Node):
+    """The node behind a ``torch.SymInt``: an int or a `Dim`."""
+
+    __slots__ = ("dim",)
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    @property
+    def expr(self) -> Any:
+        """The SymPy expression."""
+        return sym.expr_of(self.dim)
+
+    @property
+    def hint(self) -> int:
+        """The trial size."""
+        return int(self.dim)
+
+    def is_int(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return type(self.dim) is int
+
+    def is_symbolic(self) -> bool:
+        return type(self.dim) is not int
+
+    def maybe_as_int(self) -> int | None:
+        return self.dim if type(self.dim) is int else None
+
+    constant_int = maybe_as_int
+
+    def guard_int(self, file: str, line: int) -> int:
+        """A kernel takes the number itself: from here on the symbol is fixed to its trial size."""
+        if type(self.dim) is not int and file:
+            sym.specialize(self.dim)
+        return int(self.dim)
+
+    def int_(self) -> int:
+        """Python takes the number: for a float (a scale, a gain), or for a size, which other sizes will show."""
+        return int(self.dim)
+
+    def guard_float(self, file: str, line: int) -> float:
+        return float(int(self.dim))
+
+    def expect_size(self, file: str, line: int) -> bool:
+        return True
+
+    def sym_float(self) -> _FloatNode:
+        return _FloatNode(float(int(self.dim)))
+
+    def truediv(self, other: Any) -> _FloatNode:
+        return _FloatNode(int(self.dim) / other.hint)
+
+    int_truediv = float_truediv = truediv
+
+    def neg(self) -> SymNode:
+        return SymNode(-self.dim)
+
+    def sym_sum(self, nodes: Any) -> SymNode:
+        total: int = 0
+        for node in nodes:
+            total = total + node.dim
+        return SymNode(total)
+
+    def floor(self) -> SymNode:
+        return self
+
+    ceil = round = trunc = floor
+
+    def str(self) -> str:
+        return repr(self.dim)
+
+    _graph_repr = __repr__ = str
+
+
+def _int_binary(name: str, op: str) -> None:
+    def method(self: SymNode, other: SymNode) -> SymNode:
+        a, b = self.dim, other.dim
+        if type(a) is int and type(b) is int:
+            return SymNode(_PLAIN[op](a, b))
+        return SymNode(sym.arithmetic(op, a, b))
+
+    setattr(SymNode, name, method)
+
+
+def _int_comparison(name: str, relation: str) -> None:
+    def method(self: SymNode, other: SymNode) -> _BoolNode:
+        return _BoolNode(sym.compare(relation, self.dim, other.dim, by_user=False))
+
+    setattr(SymNode, name, method)
+
+
+_PLAIN = sym.VALUE
+for _name, _op in {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "pow": "pow",
+    "pow_by_natural": "pow",
+    "floordiv": "floordiv",
+    "int_floordiv": "floordiv",
+    "mod": "mod",
+    "sym_max": "max",
+    "sym_min": "min",
+}.items():
+    _int_binary(_name, _op)
+for _name, _op in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
+    _int_comparison(_name, _op)
+
+
+def to_symint(dim: Dim) -> torch.SymInt:
+    """The ``torch.SymInt`` of a dim; one per dim."""
+    made = dim.__dict__.get("symint")
+    if made is None:
+        made = torch.SymInt(SymNode(dim))
+        dim.__dict__["symint"] = made
+    return made
+
+
+def from_symint(value: Any) -> Any:
+    """The dim (or int) behind a ``torch.SymInt``; floats and bools that came from sizes likewise."""
+    if isinstance(value, torch.SymInt):
+        return value.node.dim
+    if isinstance(value, torch.SymFloat):
+        return value.node.hint
+    if isinstance(value, torch.SymBool):
+        return value.node.value
+    return value
+
+
+# -- fake tensors ------------------------------------------------------------------
+
+
+def new_fake_mode() -> FakeTensorMode:
+    """A mode whose tensors have shapes and no data; real tensors that enter are converted."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # Our own memo sits above; torch's cache cannot key on symbolic ints that are not its own.
+    mode.cache_enabled = False
+    return mode
+
+
+def new_fake(mode: FakeTensorMode, size: Any, stride: Any, dtype: torch.dtype, device: torch.device) -> FakeTensor:
+    """A fake tensor on a storage of its own."""
+    with no_dispatch():
+        elem = torch.empty_strided(size, stride, dtype=dtype, device="meta")
+    return FakeTensor(mode, elem, device)
+
+
+def make_view(mode: FakeTensorMode, base: FakeTensor, size: Any, stride: Any, offset: Any, dtype: torch.dtype) -> FakeTensor:
+    """A fake tensor on the storage of another."""
+    with no_dispatch():
+        elem = torch.empty((0,), dtype=dtype, device="meta")
+        elem.set_(base.untyped_storage(), offset, size, stride)
+    return FakeTensor(mode, elem, base.fake_device)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """What identifies a tensor's storage while the storage lives."""
+    return tensor.untyped_storage()._cdata
+
+
+def sequence_nr(node: Any) -> int:
+    """The number that autograd gave to a backward node when the forward made it."""
+    return node._sequence_nr()
+
+
+# Some C++ kernels ask for sizes as numbers; torch's own handlers then quietly give the trial
+# sizes. These do the same and keep the tensor in mind, so that `run_symbolic` can do better.
+_asked: list[torch.Tensor] = []
+
+
+def _remembering(answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def handler(args: Any) -> Any:
+        _asked.append(args[0])
+        return answer(args)
+
+    return handler
+
+
+for _op, _answer in list(_DISPATCH_META_HANDLERS.items()):
+    if _op is not torch.ops.prim.device.default:
+        _DISPATCH_META_HANDLERS[_op] = _remembering(_answer)
+
+
+def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operator on fake tensors such that no size is fixed behind our back.
+
+    Where the kernel wants numbers, torch's shape function or decomposition in Python is
+    tried; if there is none, the sizes that it took become assumptions.
+    """
+    with torch._C.DisableTorchFunction():
+        _asked.clear()
+        known = sym.recorded()
+        result = func(*args, **kwargs)
+        if not _asked:
+            return result
+        asked = list(_asked)
+        python = meta_table.get(func) or decomposition_table.get(func)
+        if python is not None:
+            _asked.clear()
+            sym.forget_since(known)  # what was compared with the numbers says nothing
+            with mode:
+                result = python(*args, **kwargs)
+            asked = list(_asked)
+        _asked.clear()
+        for tensor in asked:
+            for size in tensor.size():
+                if isinstance(size, torch.SymInt) and size.node.is_symbolic():
+                    sym.specialize(size.node.dim)
+        return result
+
+
+# -- operators ---------------------------------------------------------------------
+
+
+def schema_arguments(func: Any) -> Iterator[tuple[str, Any, bool]]:
+    """(name, default, is written in place) for each argument of an operator."""
+    for argument in func._schema.arguments:
+        default = argument.default_value if argument.has_default_value() else None
+        yield argument.name, default, argument.alias_info is not None and argument.alias_info.is_write
+
+
+def decomposes(func: Any) -> bool:
+    """Whether an operator is nothing but other operators (CompositeImplicitAutograd)."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+@contextmanager
+def patched_module_call(wrap: Callable[..., Any]) -> Iterator[None]:
+    """Route every ``nn.Module.__call__`` through ``wrap(original, module, *args, **kwargs)``."""
+    original = torch.nn.Module.__call__
+
+    def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return wrap(original, module, *args, **kwargs)
+
+    torch.nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module.__call__ = original  # type: ignore[method-assign]

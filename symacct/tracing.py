@@ -1,0 +1,175 @@
+"""`trace`: from a model, inputs and options to an `Account`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from symacct import dim
+from symacct.account import Account
+from symacct.capture import Program, build_of
+from symacct.check import check as check_account
+from symacct.dim import Dim
+from symacct.errors import DimError, SpecError, TargetError, UnknownOpError
+from symacct.rule import Rules
+from symacct.specs import DTYPES, Spec, names_in, read_specs
+
+
+def trace(
+    target: Callable[..., Any],
+    /,
+    *specs: Any,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    optimizer: Callable[..., Any] | None = None,
+    autocast: str | torch.dtype | bool | None = None,
+    train: bool = True,
+    grad: Any = (),
+    sizes: Mapping[str, int] | None = None,
+    strict: bool = False,
+    rules: Rules | None = None,
+    check: bool = True,
+    **kwspecs: Any,
+) -> Account:
+    """Run one step of ``target`` on tensors without data and account for every ATen call.
+
+    ``target``: a module from `build`, any ``nn.Module`` as it is, or a function of tensors.
+    ``specs`` and ``kwspecs``: its inputs ("B L D", "i64[B, L]", "bf16[B, (H Dh)]", a jaxtyping
+    annotation, a tensor, a pytree of these; other values are passed on). Without any,
+    they are read from jaxtyping annotations of ``forward``.
+
+    ``loss``: a function of the output (default: its ``.loss``, else its sum). ``optimizer``: takes
+    parameters, gives a ``torch.optim.Optimizer``. ``autocast``: "bf16", "f16" or a dtype.
+    ``train=False``: inference, forward only, eval mode. ``grad``: names or positions of inputs that
+    want a gradient themselves, or True for all. ``sizes``: trial sizes of dims. ``strict``: ops
+    without a rule are an error. ``rules``: instead of the default ones. ``check=False``: do not
+    check the formulas at other sizes.
+
+    Raises `SpecError`, `TargetError`, `TraceError` (`DataDependentError`, `UnknownOpError`), `CheckError`.
+    """
+    if not callable(target):
+        raise TargetError(f"trace(): {type(target).__name__} is neither a module nor a function")
+    args, kwargs = _read(target, specs, kwspecs, grad)
+    trial = _trial_dims(target, args, kwargs, dict(sizes or {}))
+    program = Program(target, args, kwargs, loss, optimizer, _dtype(autocast), train)
+    step = program.run(trial, symbolic=True)
+    if rules is None:
+        from symacct.rules import default_rules
+
+        rules = default_rules()
+    made = build_of(target)
+    account = Account(
+        step,
+        rules,
+        title=_title(target),
+        inputs=_inputs_text(args, kwargs),
+        assumptions=dim.settle((*(made.assumptions if made else ()), *step.assumptions)),
+        trial_sizes={name: int(size) for name, size in trial.items()},
+        program=program,
+    )
+    if strict and account.unknown:
+        raise UnknownOpError(
+            "ops without a rule: " + "; ".join(map(str, account.unknown)) + "; add rules for them (rules=), or drop strict"
+        )
+    if check and trial:
+        found = check_account(account, program)
+        account.checked = (found,) if found else ()
+    return account
+
+
+def _title(target: Any) -> str:
+    return type(target).__name__ if isinstance(target, nn.Module) else getattr(target, "__name__", "function")
+
+
+def _read(target: Any, specs: tuple[Any, ...], kwspecs: dict[str, Any], grad: Any) -> tuple[Any, dict[str, Any]]:
+    function = target.forward if isinstance(target, nn.Module) else target
+    try:
+        signature: inspect.Signature | None = inspect.signature(function)
+    except (TypeError, ValueError):
+        signature = None
+    if not specs and not kwspecs and signature is not None:
+        kwspecs = {
+            n: p.annotation for n, p in signature.parameters.items() if hasattr(p.annotation, "dim_str")
+        }
+    if signature is not None:
+        try:
+            bound = signature.bind(*specs, **kwspecs)
+        except TypeError as error:
+            wanted = ", ".join(signature.parameters)
+            raise SpecError(f"trace({_title(target)}): {error}; its parameters are ({wanted})") from None
+        names = list(bound.arguments)
+    else:
+        names = []
+    args = tuple(read_specs(s) for s in specs)
+    kwargs = {n: read_specs(s) for n, s in kwspecs.items()}
+    wanted_grad = _wanted(grad, names, len(specs), kwargs)
+    args = tuple(_with_grad(a) if i in wanted_grad else a for i, a in enumerate(args))
+    kwargs = {n: _with_grad(a) if n in wanted_grad else a for n, a in kwargs.items()}
+    return args, kwargs
+
+
+def _wanted(grad: Any, names: list[str], positional: int, kwargs: Mapping[str, Any]) -> set[Any]:
+    if grad is True:
+        return {*range(positional), *kwargs}
+    wanted: set[Any] = set()
+    for each in (grad,) if isinstance(grad, (str, int)) else grad:
+        if each in kwargs or (isinstance(each, int) and 0 <= each < positional):
+            wanted.add(each)
+        elif each in names[:positional]:
+            wanted.add(names.index(each))
+        else:
+            raise SpecError(f"grad: there is no input {each!r}; the inputs are {', '.join(names) or positional}")
+    return wanted
+
+
+def _with_grad(tree: Any) -> Any:
+    if isinstance(tree, Spec):
+        return Spec(tree.axes, tree.dtype, tree.dtype.is_floating_point)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_with_grad(t) for t in tree)
+    if isinstance(tree, dict):
+        return {k: _with_grad(v) for k, v in tree.items()}
+    return tree
+
+
+def _trial_dims(target: Any, args: Any, kwargs: Any, sizes: dict[str, int]) -> dict[str, Dim]:
+    made = build_of(target)
+    trial: dict[str, Dim] = dict(made.dims) if made else {}
+    for name in names_in((args, kwargs)):
+        if name not in trial:
+            trial[name] = dim.new_dim(name, sizes.pop(name, None))
+    for name in sizes:
+        where = "was fixed when the module was built" if name in trial else "occurs in no spec"
+        raise DimError(f"sizes: {name}={sizes[name]}, but the dim {name!r} {where}")
+    return trial
+
+
+def _dtype(autocast: Any) -> torch.dtype | None:
+    if autocast is None or autocast is False:
+        return None
+    if autocast is True:
+        return torch.bfloat16
+    if isinstance(autocast, torch.dtype):
+        return autocast
+    if autocast not in ("bf16", "f16"):
+        raise SpecError(f"autocast: {autocast!r} is not 'bf16', 'f16' or a dtype")
+    return DTYPES[autocast]
+
+
+def _inputs_text(args: Any, kwargs: Mapping[str, Any]) -> str:
+    return ", ".join([_value_text(a) for a in args] + [f"{n}={_value_text(a)}" for n, a in kwargs.items()])
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        short = next((k for k, v in DTYPES.items() if v is value.dtype), str(value.dtype))
+        return f"{short}{list(value.shape)}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_value_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(map(_value_text, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return str(value) if isinstance(value, Spec) else repr(value)
