@@ -70,7 +70,7 @@ def put_bytes(call: Call, accumulates: bool) -> tuple[Size, Size]:
         inputs = inputs + (elements(count, value) if "src" in call.args else read(value))
     if not call.mutated:
         return inputs + read(target), written(call)
-    return inputs + elements(count, target) * accumulates, elements(count, target)
+    return inputs + elements(count, target) * int(accumulates), elements(count, target)
 
 
 PUT = ("aten.scatter", "aten.index_copy", "aten.index_fill")
@@ -111,7 +111,7 @@ def adds(call: Call, alpha: Size = 1) -> Size:
 @each(rules.pointwise, *PUT_EITHER)
 def accumulates(call: Call, accumulate: bool) -> Size:
     """One add per element that is put, if they accumulate."""
-    return touched(call) * bool(accumulate)
+    return touched(call) * int(accumulate)
 
 
 # -- derivatives ---------------------------------------------------------------
@@ -149,7 +149,7 @@ BAG = ("aten._embedding_bag", "aten._embedding_bag_forward_only")
 @each(rules.pointwise, *BAG, pattern="v d, *i")
 def bag(i: tuple[Size, ...], d: Size, mode: int, per_sample_weights: TensorMeta | None, call: Call) -> Size:
     """Each chosen row is added (or compared) once, multiplied first if weighted; a mean divides each result."""
-    return product(i) * d * (1 + given(per_sample_weights)) + call.outputs[0].numel * (mode == 1)
+    return product(i) * d * (1 + given(per_sample_weights)) + call.outputs[0].numel * int(mode == 1)
 
 
 @each(rules.bytes, *BAG, pattern="v d, *i")

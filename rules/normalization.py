@@ -115,7 +115,7 @@ def rms_norm(input: TensorMeta, weight: TensorMeta | None, call: Call) -> Size:
 def rms_norm_backward(input: TensorMeta, rstd: TensorMeta, weight: TensorMeta | None, output_mask: Mask) -> Size:
     """y = x*rstd again (1); weight: sum of g*y (2); input: h = g*weight, rstd*(h - y*mean(h*y)): 1 and 5."""
     wanted = 1 + 2 * output_mask[1] + (given(weight) + 5) * output_mask[0]
-    return input.numel * wanted + rstd.numel * output_mask[0]
+    return input.numel * wanted + rstd.numel * int(output_mask[0])
 
 
 @rules.pointwise("aten._weight_norm_interface")

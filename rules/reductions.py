@@ -82,7 +82,7 @@ def powsum(call: Call) -> Size:
     return count
 
 
-@each(rules.pointwise, "aten.sort", "aten.argsort", "aten.msort", "aten.mode")
+@each(rules.pointwise, "aten.sort", "aten.mode")
 def sort(self: TensorMeta, dim: int = -1) -> Size:
     """n*log2(n) comparisons for each line of n; a model, not exact."""
     return self.numel * log2(self.shape[dim] if self.shape else 1)

@@ -41,7 +41,7 @@ def mha_pointwise(
 ) -> Size:
     """Four biases, the scale of the queries, softmax with its mask, the average of the weights over heads."""
     scores = b * num_head * s * t * (WEIGHTS["softmax"] + given(mask))
-    average = (b * num_head * s * t + b * s * t) * (need_weights and average_attn_weights)
+    average = (b * num_head * s * t + b * s * t) * int(need_weights and average_attn_weights)
     return b * e * (s + 2 * t + s) + b * s * e + scores + average
 
 

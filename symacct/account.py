@@ -329,16 +329,16 @@ class Account:
             self.program, self._costs,
         )  # fmt: skip
 
-    def check(self, **sizes: int) -> dict[str, int]:
+    def check(self, **sizes: int) -> tuple[Mapping[str, int], ...]:
         """Run the program again at the given (or some other) sizes and compare every node with its formulas.
 
-        Returns the sizes used, {} when no others satisfy the assumptions. Raises `CheckError`.
+        Returns the sizes used; none when no others satisfy the assumptions. Raises `CheckError`.
         """
         from symacct.check import check
 
         if self.program is None:
-            return {}
-        return check(self, self.program, sizes or None)
+            return ()
+        return check(self, self.program, sizes or None).sizes
 
     def _value(self, expr: Size) -> Size:
         return expr if self.sizes is None else evaluate(expr, self.sizes)

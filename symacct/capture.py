@@ -26,7 +26,7 @@ from symacct.cost import TensorMeta
 from symacct.dim_mode import DimMode
 from symacct.dim import Assumption, Dim, Scope
 from symacct.errors import DimError, SpecError, SymacctError, TargetError, TraceError
-from symacct.recorder import Record, Recorder
+from symacct.recorder import Record, Recorder, Watch
 from symacct.specs import Spec, make_inputs
 from symacct.torch_private import FakeTensor, FakeTensorMode, new_fake, new_fake_mode, patched_module_call
 
@@ -108,9 +108,11 @@ class Program:
     autocast: torch.dtype | None = None
     train: bool = True
 
-    def run(self, sizes: Mapping[str, int], symbolic: bool) -> Step:
-        """Run the step, with the given dims (``symbolic``) or plain sizes."""
-        return _Runner(self, sizes, symbolic).run()
+    def run(self, sizes: Mapping[str, int], symbolic: bool, watch: Watch | None = None) -> Step:
+        """Run the step, with the given dims (``symbolic``) or plain sizes; ``watch`` sees each node as it comes."""
+        runner = _Runner(self, sizes, symbolic)
+        runner.recorder.watch = watch
+        return runner.run()
 
 
 @dataclass(frozen=True)

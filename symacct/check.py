@@ -1,204 +1,318 @@
 """The check of every formula at other sizes.
 
 A trace at one trial size can hide a constant: a Python loop over a dim, a size that
-went through a float, a branch. So the program runs once more, with plain numbers
-for dims, and every node must be the same op with the same costs as its formula gives.
+went through a float, a branch. So the program runs again with plain numbers for
+dims, and every node must be the same op with the costs that its formula gives there.
+
+The same runs test the assumptions. Models compare sizes for many reasons, most of
+them without consequence (a warning, a default): a run on the other side of such a
+comparison that agrees with the formulas shows that the comparison does not matter,
+and the assumption is dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
 
 from symacct.account import Account, evaluate
-from symacct.capture import Program, Step
+from symacct.capture import Program
 from symacct.cost import COST_FIELDS, Call
 from symacct.dim import Assumption, symbol
 from symacct.errors import CheckError, TraceError
+from symacct.printing import text
 from symacct.recorder import Node
 
+Sizes = Mapping[str, int]
 _TRIES = 200
 
 
-def check(account: Account, program: Program, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Run the program at other sizes and compare each node; returns the sizes that were used.
+@dataclass(frozen=True)
+class Checked:
+    """What a check found: the sizes at which the formulas held, and the assumptions that are left."""
+
+    sizes: tuple[Sizes, ...]
+    assumptions: tuple[Assumption, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where a run at other sizes is not what the formulas say."""
+
+    node: Node | None
+    other: Node | None
+    what: str = ""
+    formula: Any = None
+    value: Any = None
+
+
+def check(account: Account, program: Program, sizes: Sizes | None = None) -> Checked:
+    """Run the program at other sizes (or at the given ones) and compare each node with its formulas.
 
     Raises `CheckError` naming the first node whose formula is refuted, the dim that is to blame,
-    both values and the likely cause. Returns an empty dict when no other sizes satisfy the assumptions.
+    both values and the likely cause. ``sizes`` is empty when no other sizes satisfy the assumptions.
     """
+    if sizes is not None:
+        _must_agree(account, program, sizes)
+        return Checked((sizes,), account.assumptions)
+    agreed, left = _drop_what_does_not_matter(account, program)
+    if not agreed:
+        agreed = _at_other_sizes(account, program)
+    return Checked(tuple(agreed), left)
+
+
+def _at_other_sizes(account: Account, program: Program) -> list[Sizes]:
     failure: TraceError | None = None
-    candidates = [dict(sizes)] if sizes else other_sizes(account.trial_sizes, account.assumptions)
-    for candidate in candidates:
+    for candidate in other_sizes(account.trial_sizes, account.assumptions):
         try:
-            step = program.run(candidate, symbolic=False)
+            _must_agree(account, program, candidate)
         except TraceError as error:
             failure = failure or error
             continue
-        _compare(account, step, candidate, program)
-        return candidate
+        return [candidate]
     if failure is not None:
         raise CheckError(
-            f"the program runs at its trial sizes but not at others: {failure}; a size that it needs "
-            "(a multiple, an equality) is not visible in its code; make it one, as in H*Dh, or fix that dim with a number"
+            f"the program runs at its trial sizes but not at others: {failure}; it needs a relation between sizes (a "
+            "multiple, an equality) that its code does not state: build the model with it, as in H*Dh, or fix that dim"
         )
-    return {}
+    return []
 
 
-def other_sizes(trial: Mapping[str, int], assumptions: tuple[Assumption, ...]) -> Iterator[dict[str, int]]:
-    """A few other points that satisfy the assumptions: odd ones first, then multiples of what the trial sizes share."""
-    for step, base in ((1, 13), (2, 2), (8, 8), (64, 64)):
-        found = _solve(trial, assumptions, step, base)
-        if found is not None:
-            yield found
+def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list[Sizes], tuple[Assumption, ...]]:
+    """Run on the other side of inequalities; those that a run refutes are gone.
+
+    Many at once first; a group of which a run disagrees is halved until the ones that matter stand alone.
+    """
+    left = list(account.assumptions)
+    agreed: list[Sizes] = []
+    groups = [[a for a in left if a.relation not in ("", "==")]]
+    while groups:
+        group = [a for a in groups.pop() if a in left]
+        point = _breaking(account.trial_sizes, left, group) if group else None
+        if point is None:
+            continue
+        broken = [a for a in left if a.holds(_point(point)) is False]
+        if _agrees(account, program, point):
+            agreed.append(point)
+            left = [a for a in left if a not in broken]
+            groups.append([a for a in group if a not in broken])
+            continue
+        tried = [a for a in group if a in broken]
+        groups.append([a for a in group if a not in broken])
+        if len(tried) > 1:
+            groups += [tried[: len(tried) // 2], tried[len(tried) // 2 :]]
+    return agreed, tuple(left)
 
 
-def _solve(
-    trial: Mapping[str, int], assumptions: tuple[Assumption, ...], step: int, base: int
-) -> dict[str, int] | None:
-    names = list(trial)
-    for attempt in range(_TRIES):
-        sizes = {}
-        for i, name in enumerate(names):
-            size = trial[name] + step * (3 * i + 1 + attempt * (i % 3 + 1) - (attempt // 3) * (i % 2))
+def _agrees(account: Account, program: Program, sizes: Sizes) -> bool:
+    try:
+        return _difference(account, program, sizes) is None
+    except TraceError:
+        return False
+
+
+# -- other sizes ---------------------------------------------------------------------
+
+
+def other_sizes(trial: Sizes, assumptions: tuple[Assumption, ...]) -> Iterator[dict[str, int]]:
+    """Points that satisfy the assumptions: odd sizes first, then multiples of more and more."""
+    for step in (1, 2, 8, 64):
+        for attempt in range(_TRIES):
+            sizes = {
+                name: max(1, size // (2 - attempt % 2) + step * (i + 1 + attempt * (i % 3 + 1)) - (step == 1 and i % 2))
+                for i, (name, size) in enumerate(trial.items())
+            }
             if step > 1:
-                size = trial[name] + step * (i + 1 + attempt * (i % 3))
-            sizes[name] = max(size, 1)
-        _satisfy(sizes, assumptions)
-        point = {symbol(n): sympy.Integer(s) for n, s in sizes.items()}
-        if all(a.holds(point) is not False for a in assumptions) and sizes != dict(trial):
-            return sizes
-    return None
+                sizes = {name: size - size % step or step for name, size in sizes.items()}
+            _satisfy(sizes, assumptions)
+            if _all_hold(assumptions, sizes) and sizes != dict(trial):
+                yield sizes
+                break
+
+
+def _breaking(trial: Sizes, assumptions: list[Assumption], group: list[Assumption]) -> dict[str, int] | None:
+    """Sizes that satisfy every equality and break as many of a group of inequalities as go together."""
+    hard = tuple(a for a in assumptions if a.relation in ("", "=="))
+    base = next(other_sizes(trial, tuple(assumptions)), dict(trial))
+    best: dict[str, int] | None = None
+    for each in group:
+        so_far = best or base
+        already = [a for a in group if a.holds(_point(so_far)) is False]
+        if each in already:
+            continue
+        for change in _across(each, so_far):
+            sizes = {**so_far, **change}
+            _satisfy(sizes, hard)
+            point = _point(sizes)
+            if _all_hold(hard, sizes) and all(a.holds(point) is False for a in (each, *already)):
+                best = sizes
+                break
+    return best
+
+
+def _across(assumption: Assumption, sizes: Sizes) -> Iterator[dict[str, int]]:
+    """Changes of one dim that may carry a point to the other side of an inequality."""
+    names = sorted(s.name for s in assumption.left.free_symbols | assumption.right.free_symbols)
+    for name in names:
+        rest = {symbol(n): sympy.Integer(s) for n, s in sizes.items() if n != name}
+        gap = (assumption.left - assumption.right).xreplace(rest)
+        try:
+            roots = [int(sympy.floor(r)) for r in sympy.real_roots(sympy.Poly(gap, symbol(name)))]
+        except (sympy.PolynomialError, NotImplementedError):
+            roots = []
+        for root in roots:
+            for size in (root - root % 8, root + 8 - root % 8, root - 1, root, root + 1, root + 2):
+                if size >= 1:
+                    yield {name: size}
 
 
 def _satisfy(sizes: dict[str, int], assumptions: tuple[Assumption, ...]) -> None:
-    """Adjust sizes in place to equalities that give one dim by the others, and to divisibilities and bounds of one dim."""
+    """Adjust sizes to divisibilities and bounds of one dim, and to equalities that give one dim by others."""
     for assumption in assumptions:
         left, right = assumption.left, assumption.right
         if assumption.relation == "==" and isinstance(left, sympy.Mod):
-            dividend, divisor = left.args
-            if dividend.is_Symbol and divisor.is_Integer and dividend.name in sizes:
-                sizes[dividend.name] -= sizes[dividend.name] % int(divisor)
-                sizes[dividend.name] = sizes[dividend.name] or int(divisor)
+            dim, divisor = left.args
+            if dim.is_Symbol and divisor.is_Integer and dim.name in sizes:
+                rest = int(right) if right.is_Integer else 0
+                sizes[dim.name] += rest - sizes[dim.name] % int(divisor)
+                if sizes[dim.name] < 1:
+                    sizes[dim.name] += int(divisor)
         elif assumption.relation == "==":
             for lone, other in ((left, right), (right, left)):
                 if lone.is_Symbol and lone.name in sizes and lone not in other.free_symbols:
-                    value = other.xreplace({s: sympy.Integer(sizes[s.name]) for s in other.free_symbols if s.name in sizes})
+                    value = other.xreplace(_point(sizes))
                     if value.is_Integer and value > 0:
                         sizes[lone.name] = int(value)
                     break
-        elif left.is_Symbol and left.name in sizes and right.is_Integer:
-            bound = int(right)
-            if assumption.relation in ("<", "<="):
-                sizes[left.name] = min(sizes[left.name], bound - (assumption.relation == "<"))
+        elif left.is_Symbol and left.name in sizes and right.is_Integer and assumption.relation in ("<", "<="):
+            sizes[left.name] = min(sizes[left.name], int(right) - (assumption.relation == "<"))
 
 
-def _compare(account: Account, step: Step, sizes: Mapping[str, int], program: Program) -> None:
-    ours, theirs = account.step.record, step.record
-    costs = [account.rules.cost(call) for call in theirs.calls]
-    for node, other in zip(ours.nodes, theirs.nodes, strict=False):
+def _point(sizes: Sizes) -> dict[sympy.Symbol, sympy.Integer]:
+    return {symbol(n): sympy.Integer(s) for n, s in sizes.items()}
+
+
+def _all_hold(assumptions: tuple[Assumption, ...], sizes: Sizes) -> bool:
+    point = _point(sizes)
+    return all(a.holds(point) is not False for a in assumptions)
+
+
+# -- comparing -----------------------------------------------------------------------
+
+
+def _must_agree(account: Account, program: Program, sizes: Sizes) -> None:
+    found = _difference(account, program, sizes)
+    if found is not None:
+        raise CheckError(_message(account, program, found, sizes))
+
+
+class _Stop(BaseException):
+    """Ends a run at its first difference."""
+
+    def __init__(self, difference: Difference) -> None:
+        self.difference = difference
+
+
+def _difference(account: Account, program: Program, sizes: Sizes) -> Difference | None:
+    """Run at these sizes; the first node that is another op or costs something else than its formulas say."""
+    ours = account.step.record
+    agreed: set[tuple[int, int]] = set()
+
+    def compare(other: Node, call: Call) -> None:
+        if other.index >= len(ours.nodes):
+            raise _Stop(Difference(None, other))
+        node = ours.nodes[other.index]
         if node.func is not other.func:
-            raise CheckError(_graph_message(account, node, other, sizes, program))
-        cost, measured = account._costs[node.call], costs[other.call]
-        if cost is None or measured is None:
-            wrong = _shapes_differ(ours.calls[node.call], theirs.calls[other.call], sizes)
-            pairs: list[tuple[str, Any, Any]] = [wrong] if wrong else []
-        else:
-            pairs = [
-                (f, getattr(cost, f), int(getattr(measured, f)))
-                for f in COST_FIELDS
-                if evaluate(getattr(cost, f), sizes) != getattr(measured, f)
-            ]
-        if pairs:
-            what, formula, value = pairs[0]
-            raise CheckError(_node_message(account, node, what, formula, value, sizes, program))
-    if len(ours.nodes) != len(theirs.nodes):
-        longer = ours.nodes if len(ours.nodes) > len(theirs.nodes) else theirs.nodes
-        extra = longer[min(len(ours.nodes), len(theirs.nodes))]
-        raise CheckError(_graph_message(account, extra, None, sizes, program))
+            raise _Stop(Difference(node, other))
+        pair = (node.call, other.call)
+        if pair not in agreed:
+            cost = account._costs[node.call]
+            found = _unequal(cost, account.rules.cost(call), sizes) or _other_shape(ours.calls[node.call], call, sizes)
+            if found:
+                raise _Stop(Difference(node, other, *found))
+            agreed.add(pair)
+
+    try:
+        step = program.run(sizes, symbolic=False, watch=compare)
+    except _Stop as stop:
+        return stop.difference
+    if len(step.record.nodes) < len(ours.nodes):
+        return Difference(ours.nodes[len(step.record.nodes)], None)
     for held, again in zip(account.step.parameters, step.parameters, strict=True):
-        shape = tuple(evaluate(n, sizes) for n in held.meta.shape)
-        if shape != again.meta.shape:
-            raise CheckError(
-                f"parameter {held.name}: its shape {held.meta.shape} gives {shape} at {_sizes_text(sizes)}, built there it "
-                f"is {again.meta.shape}; likely a size computed through a float or int(...): use // instead"
-            )
+        if tuple(evaluate(n, sizes) for n in held.meta.shape) != again.meta.shape:
+            return Difference(None, None, f"parameter {held.name}", held.meta.shape, again.meta.shape)
+    return None
 
 
-def _shapes_differ(call: Call, other: Call, sizes: Mapping[str, int]) -> tuple[str, Any, Any] | None:
+def _unequal(cost: Any, measured: Any, sizes: Sizes) -> tuple[str, Any, Any] | None:
+    if cost is None or measured is None:
+        return None
+    for name in COST_FIELDS:
+        formula, value = getattr(cost, name), getattr(measured, name)
+        if evaluate(formula, sizes) != value:
+            return name, formula, value
+    return None
+
+
+def _other_shape(call: Call, other: Call, sizes: Sizes) -> tuple[str, Any, Any] | None:
     for a, b in zip((*call.inputs, *call.outputs), (*other.inputs, *other.outputs), strict=False):
-        shape = tuple(evaluate(n, sizes) for n in a.shape)
-        if shape != b.shape:
+        if tuple(evaluate(n, sizes) for n in a.shape) != b.shape:
             return "shape", a.shape, b.shape
     return None
 
 
+# -- messages ------------------------------------------------------------------------
+
+
+def _message(account: Account, program: Program, found: Difference, sizes: Sizes) -> str:
+    at = ", ".join(f"{n}={s}" for n, s in sizes.items())
+    guilty = _guilty(account, program, sizes)
+    blame = f"The dim to blame is {' and '.join(guilty)}; " if guilty else ""
+    if found.what.startswith("parameter"):
+        return (
+            f"{found.what}: its shape {_shape(found.formula)} gives {_at(found.formula, sizes)} at {at}, built there it is "
+            f"{_shape(found.value)}. {blame}likely cause: a size computed through a float or int(...): use // instead"
+        )
+    if not found.what:
+        ours = f"at {_place(found.node)}" if found.node else "after the last node"
+        theirs = f"does {_place(found.other)} instead" if found.other else "has ended"
+        return (
+            f"the graph itself changes with the sizes: {ours}, a run with {at} {theirs}. {blame}"
+            "likely cause: a Python loop over a dim, or a branch on a size; give that dim as a number"
+        )
+    shown = _shape(found.formula) if found.what == "shape" else text(found.formula)
+    value = _shape(found.value) if found.what == "shape" else found.value
+    assert found.node is not None  # a difference with a name has a node
+    return (
+        f"{_place(found.node)}: its {found.what} {shown} gives {_at(found.formula, sizes)} at {at}, a run there gives "
+        f"{value}. {blame}likely cause: a size computed through a float or int(...) (use // instead), or a branch on a size"
+    )
+
+
 def _place(node: Node) -> str:
-    where = node.path or "the top level"
-    return f"{node.op} in {where} ({node.phase}{', ' + node.source if node.source else ''})"
+    return f"{node.op} in {node.path or 'the top level'} ({node.phase}{', ' + node.source if node.source else ''})"
 
 
-def _sizes_text(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{n}={s}" for n, s in sizes.items())
+def _shape(shape: Any) -> str:
+    return f"({', '.join(text(n) for n in shape)})"
 
 
-def _node_message(
-    account: Account, node: Node, what: str, formula: Any, value: Any, sizes: Mapping[str, int], program: Program
-) -> str:
-    from symacct.printing import text
-
-    if what == "shape":
-        shown, predicted = str(formula), str(tuple(evaluate(n, sizes) for n in formula))
-    else:
-        shown, predicted = text(formula), str(evaluate(formula, sizes))
-    blame = _blame(account, sizes, program)
-    return (
-        f"{_place(node)}: its {what} {shown} gives {predicted} at {_sizes_text(sizes)}, a run there gives {value}. "
-        f"{blame}likely cause: a size computed through a float or int(...) (use // instead), or a branch on a size"
-    )
+def _at(formula: Any, sizes: Sizes) -> str:
+    return _shape(evaluate(n, sizes) for n in formula) if isinstance(formula, tuple) else str(evaluate(formula, sizes))
 
 
-def _graph_message(
-    account: Account, node: Node, other: Node | None, sizes: Mapping[str, int], program: Program
-) -> str:
-    instead = f"a run there does {_place(other)} instead" if other else "one of the runs ends before it"
-    blame = _blame(account, sizes, program)
-    return (
-        f"the graph itself changes with the sizes: at {_place(node)}, with {_sizes_text(sizes)} {instead}. {blame}"
-        "likely cause: a Python loop over a dim, or a branch on a size; give that dim as a number"
-    )
-
-
-def _blame(account: Account, sizes: Mapping[str, int], program: Program) -> str:
-    """Which single dim is enough to make a difference: change one at a time."""
+def _guilty(account: Account, program: Program, sizes: Sizes) -> list[str]:
+    """The dims that are enough to make a difference when they alone leave their trial size."""
     guilty = []
     for name in sizes:
-        one = {n: sizes[n] if n == name else int(s) for n, s in account.trial_sizes.items()}
-        point = {symbol(n): sympy.Integer(s) for n, s in one.items()}
-        if any(a.holds(point) is False for a in account.assumptions):
-            continue
-        try:
-            step = program.run(one, symbolic=False)
-        except TraceError:
-            continue
-        if _first_difference(account, step, one):
-            guilty.append(name)
-    if not guilty:
-        return ""
-    return f"The dim to blame is {' and '.join(guilty)}; "
-
-
-def _first_difference(account: Account, step: Step, sizes: Mapping[str, int]) -> bool:
-    ours, theirs = account.step.record, step.record
-    if len(ours.nodes) != len(theirs.nodes):
-        return True
-    costs = [account.rules.cost(call) for call in theirs.calls]
-    for node, other in zip(ours.nodes, theirs.nodes, strict=True):
-        if node.func is not other.func:
-            return True
-        cost, measured = account._costs[node.call], costs[other.call]
-        if cost is not None and measured is not None:
-            if any(evaluate(getattr(cost, f), sizes) != getattr(measured, f) for f in COST_FIELDS):
-                return True
-    return False
+        one = {**account.trial_sizes, name: sizes[name]}
+        if _all_hold(account.assumptions, one):
+            try:
+                if _difference(account, program, one) is not None:
+                    guilty.append(name)
+            except TraceError:
+                pass
+    return guilty

@@ -112,6 +112,9 @@ class Record:
     deaths: list[tuple[int, int]] = field(default_factory=list)  # (nodes so far, storage)
 
 
+Watch = Callable[[Node, Call], None]
+
+
 class Recorder(TorchDispatchMode):
     """Records the ATen calls that reach it while it is active and not paused."""
 
@@ -126,6 +129,7 @@ class Recorder(TorchDispatchMode):
         self.phase = "forward"
         self.path: Callable[[], str] = lambda: ""
         self.paused = False
+        self.watch: Watch | None = None
         self._memo: dict[Any, _Known] = {}
         self._layout_ids: dict[tuple[Any, ...], int] = {}
         self._storages: dict[int, int] = {}
@@ -393,20 +397,11 @@ class Recorder(TorchDispatchMode):
                     forward, path, source = self._origin(node, path, source)
                 else:
                     self._forward_of.setdefault(next_sequence_nr() - 1, index)
-        self.record.nodes.append(
-            Node(
-                index,
-                func,
-                _substitute(args, refs),
-                _substitute(kwargs, refs) if kwargs else {},
-                call,
-                outputs,
-                phase,
-                path,
-                source,
-                forward,
-            )
-        )
+        arguments, named = _substitute(args, refs), _substitute(kwargs, refs) if kwargs else {}
+        made = Node(index, func, arguments, named, call, outputs, phase, path, source, forward)
+        self.record.nodes.append(made)
+        if self.watch is not None:
+            self.watch(made, self.record.calls[call])
 
     def _origin(self, node: Any, path: str, source: str) -> tuple[int, str, str]:
         """The forward node, module path and source of what autograd is running now."""

@@ -75,8 +75,8 @@ def trace(
             "ops without a rule: " + "; ".join(map(str, account.unknown)) + "; add rules for them (rules=), or drop strict"
         )
     if check and trial:
-        found = check_account(account, program)
-        account.checked = (found,) if found else ()
+        checked = check_account(account, program)
+        account.checked, account.assumptions = checked.sizes, checked.assumptions
     return account
 
 

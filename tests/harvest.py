@@ -66,7 +66,7 @@ def sample_calls() -> Iterator[tuple[str, list[tuple[Call, Any]]]]:
         dtype = torch.float32 if torch.float32 in op.dtypes else next(iter(sorted(op.dtypes, key=str)))
         differentiable = op.supports_autograd and dtype.is_floating_point
         with contextlib.suppress(Exception):
-            for i, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=differentiable)):
+            for i, sample in enumerate(op.sample_inputs_func(op, "cpu", dtype, differentiable)):
                 if i >= SAMPLES:
                     break
                 variants = [op.op, op.inplace_variant] if i == 0 else [op.op]
