@@ -85,7 +85,7 @@ def softmax_backward(
 
 
 def padded(call: Call) -> tuple[Heads, Size, Size, Size, Size]:
-    """(batch and heads), s, t, d, e of operands laid out (batch, length, heads, d) or packed (all lengths, heads, d)."""
+    """(batch, heads), s, t, d, e of operands laid out (batch, length, heads, d), or packed (all lengths, heads, d)."""
     args = call.args
     query, key, value = args["query"], args["key"], args["value"]
     lengths = args.get("cum_seq_q", args.get("cu_seqlens_q"))

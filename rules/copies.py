@@ -6,13 +6,15 @@ What is overwritten in place is not read.
 
 from __future__ import annotations
 
-from symacct.rule import Rules
+from symacct.cost import Call, Size, TensorMeta
+from symacct.rule import Rules, read, written
 
 rules = Rules("copies")
 
 rules.no_arithmetic(
     "aten.clone", "aten._to_copy", "aten._reshape_copy", "aten.lift_fresh_copy", "aten.cat", "aten.stack",
-    "aten._stack", "aten._chunk_cat", "aten.block_diag", "aten.repeat", "aten.repeat_interleave", "aten.constant_pad_nd", "aten.tril",
+    "aten._stack", "aten._chunk_cat", "aten.block_diag", "aten.repeat", "aten.repeat_interleave",
+    "aten.constant_pad_nd", "aten.tril",
     "aten.triu", "aten.flip", "aten.roll", "aten.rot90", "aten.channel_shuffle", "aten.native_channel_shuffle",
     "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.diag_embed", "aten.copy", "aten._copy_from",
     "aten._pack_padded_sequence", "aten._jagged_to_padded_dense_forward", "aten._padded_dense_to_jagged_forward",
@@ -28,3 +30,9 @@ VIEW_COPIES = (
 
 rules.no_arithmetic(*(f"aten.{name}_copy" for name in VIEW_COPIES))
 rules.overwrites("aten.copy_")
+
+
+@rules.bytes("aten.copy")
+def copy(src: TensorMeta, call: Call) -> tuple[Size, Size]:
+    """The functional form overwrites a copy: only the source is read."""
+    return read(src), written(call)

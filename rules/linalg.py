@@ -211,7 +211,6 @@ def eig(b: Batch, n: Size) -> Size:
 
 
 @rules.pointwise("aten._linalg_eigvals", SQUARE)
-@rules.pointwise("aten.linalg_eigvals", SQUARE)
 def eigvals(b: Batch, n: Size) -> Size:
     """10*n**3. A model, not exact."""
     return 10 * product(b) * n**3

@@ -35,9 +35,9 @@ def add(call: Call, alpha: Size = 1) -> Size:
 
 @rules.pointwise("aten.addcmul")
 @rules.pointwise("aten.addcdiv")
-def addc(call: Call, value: Size = 1) -> Size:
-    """a + value*(b*c), or with a division."""
-    return work(call.outputs[0]) * (2 + (value != 1))
+def addc(call: Call, value: Size = 1, scalars: Size = None) -> Size:
+    """a + value*(b*c), or with a division; foreach ops call the factor `scalars`."""
+    return work(call.outputs[0]) * (2 + ((value if scalars is None else scalars) != 1))
 
 
 @rules.pointwise("aten.abs")

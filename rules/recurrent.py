@@ -5,7 +5,7 @@ the backward does so twice, for inputs and for weights. Bias is one add per gate
 input's and the hidden gates are added. The rest of a cell, per hidden element, is pointwise:
 
     lstm       sigmoid(i), sigmoid(f), sigmoid(o), tanh(g), f*c + i*g, o*tanh(c)                     18
-    gru        sigmoid(r), sigmoid(z), tanh(in + r*hn), n + z*(h - n)                                 14
+    gru        sigmoid(r), sigmoid(z), tanh of i + r*h (its add is that of the gates), n + z*(h - n)  13
     rnn        tanh or relu                                                                            1
 
 Their derivatives are 23, 16 and 3. Packed sequences are counted by their true number of steps.
@@ -20,14 +20,12 @@ from symacct.rules.common import each, given, total
 
 rules = Rules("recurrent layers")
 
-CELLS = {  # mode of cuDNN and oneDNN: (gates, FLOP per hidden element, FLOP of its derivative)
-    0: (1, 1, 3), 1: (1, 1, 3), 2: (4, 18, 23), 3: (3, 14, 16),
-}  # fmt: skip
+CELLS = {0: (1, 3), 1: (1, 3), 2: (18, 23), 3: (13, 16)}  # mode of cuDNN and oneDNN: (forward, derivative)
 LSTM, GRU = 2, 3
 
 
 def matrices(call: Call) -> list[TensorMeta]:
-    """The weight matrices of all layers and directions: one for the input, one for the hidden state, in turn."""
+    """The weight matrices of each layer and direction in turn: input, hidden state, projection where there is one."""
     return [t for t in weights(call) if len(t.shape) == 2]
 
 
@@ -43,9 +41,14 @@ def steps(input: TensorMeta) -> Size:
     return product(input.shape[:-1])
 
 
+def per_cell(call: Call) -> int:
+    """How many matrices a layer has in each direction."""
+    return 2 if call.args.get("proj_size") in (None, 0) else 3
+
+
 def gates(call: Call) -> Size:
     """Gates per step, over all layers and directions."""
-    return total([w.shape[0] for w in matrices(call)[::2]])
+    return total([w.shape[0] for w in matrices(call)[:: per_cell(call)]])
 
 
 @each(rules.flops, "aten.mkldnn_rnn_layer", "aten._cudnn_rnn")
@@ -63,13 +66,13 @@ def layers_backward(input: TensorMeta, call: Call) -> Size:
 @each(rules.pointwise, "aten.mkldnn_rnn_layer", "aten._cudnn_rnn")
 def cells(input: TensorMeta, mode: int, call: Call) -> Size:
     """Biases, the sum of both products, the cell."""
-    return steps(input) * (bias_adds(call) + gates(call)) + steps(input) * cell_work(call, mode, 1)
+    return steps(input) * (bias_adds(call) + gates(call)) + steps(input) * cell_work(call, mode, 0)
 
 
 @each(rules.pointwise, "aten.mkldnn_rnn_layer_backward", "aten._cudnn_rnn_backward")
 def cells_backward(input: TensorMeta, mode: int, call: Call) -> Size:
     """Sums for the biases, the derivative of the cell."""
-    return steps(input) * (bias_adds(call) + cell_work(call, mode, 2))
+    return steps(input) * (bias_adds(call) + cell_work(call, mode, 1))
 
 
 def bias_adds(call: Call) -> Size:
@@ -81,7 +84,8 @@ def bias_adds(call: Call) -> Size:
 
 def cell_work(call: Call, mode: int, column: int) -> Size:
     """FLOP of one step's cells: `column` of the table for each hidden element of each layer and direction."""
-    return total([CELLS[mode][column] * hidden.shape[1] for hidden in matrices(call)[1::2]])
+    count = per_cell(call)
+    return total([CELLS[mode][column] * last.shape[1] for last in matrices(call)[count - 1 :: count]])
 
 
 @each(rules.bytes, "aten._cudnn_rnn", "aten._cudnn_rnn_backward")
@@ -96,7 +100,7 @@ def lstm_cell(
     input_gates: TensorMeta, cx: TensorMeta, input_bias: TensorMeta | None, hidden_bias: TensorMeta | None
 ) -> Size:
     """Sum of the gates, biases, the cell."""
-    return input_gates.numel * (1 + given(input_bias, hidden_bias)) + CELLS[LSTM][1] * cx.numel
+    return input_gates.numel * (1 + given(input_bias, hidden_bias)) + CELLS[LSTM][0] * cx.numel
 
 
 @rules.pointwise("aten._thnn_fused_gru_cell")
@@ -104,19 +108,19 @@ def gru_cell(
     input_gates: TensorMeta, hx: TensorMeta, input_bias: TensorMeta | None, hidden_bias: TensorMeta | None
 ) -> Size:
     """Sum of the gates, biases, the cell."""
-    return input_gates.numel * (1 + given(input_bias, hidden_bias)) + CELLS[GRU][1] * hx.numel
+    return input_gates.numel * (1 + given(input_bias, hidden_bias)) + CELLS[GRU][0] * hx.numel
 
 
 @rules.pointwise("aten._thnn_fused_lstm_cell_backward_impl")
 def lstm_cell_backward(cx: TensorMeta, has_bias: bool) -> Size:
     """The derivative of the cell; the bias' gradient sums four gates."""
-    return cx.numel * (CELLS[LSTM][2] + 4 * has_bias)
+    return cx.numel * (CELLS[LSTM][1] + 4 * has_bias)
 
 
 @rules.pointwise("aten._thnn_fused_gru_cell_backward")
 def gru_cell_backward(grad_hy: TensorMeta, has_bias: bool) -> Size:
     """The derivative of the cell; the biases' gradients sum three gates each."""
-    return grad_hy.numel * (CELLS[GRU][2] + 6 * has_bias)
+    return grad_hy.numel * (CELLS[GRU][1] + 6 * has_bias)
 
 
 rules.no_arithmetic("aten._cudnn_rnn_flatten_weight")

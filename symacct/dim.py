@@ -85,7 +85,7 @@ def dims(names: str, **sizes: int) -> Any:
 
 # -- assumptions and scopes --------------------------------------------------------
 
-_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -117,7 +117,7 @@ class Assumption:
         left, right = self.left.subs(sizes), self.right.subs(sizes)
         if left.free_symbols or right.free_symbols:
             return None
-        return bool(_RELATIONS[self.relation](left, right))
+        return bool(RELATIONS[self.relation](left, right))
 
     def __str__(self) -> str:
         from symacct.printing import text
@@ -132,13 +132,15 @@ class Scope:
     """Collects the assumptions of the code that runs in it, and what they make exact."""
 
     assumptions: dict[tuple[str, Any, Any], Assumption] = field(default_factory=dict)
-    divisible: set[tuple[sympy.Expr, sympy.Expr]] = field(default_factory=set)
+    divisible: dict[tuple[sympy.Expr, sympy.Expr], None] = field(default_factory=dict)  # in order
+    cache: dict[Any, Any] = field(default_factory=dict)  # answers that depend on the scope
 
     def record(self, relation: str, left: sympy.Expr, right: sympy.Expr) -> None:
         """Keep a relation, in a normal form so that each is kept once."""
         relation, left, right = _normal_form(relation, left, right)
         if relation == "==" and right == 0 and isinstance(left, sympy.Mod):
-            self.divisible.add(left.args)
+            self.divisible[left.args] = None
+            self.cache.clear()
         self.assumptions.setdefault((relation, left, right), Assumption(relation, left, right))
 
     def note(self, text: str) -> None:
@@ -171,6 +173,7 @@ def forget_since(count: int) -> None:
         kept = list(_scopes[-1].assumptions.items())[:count]
         _scopes[-1].assumptions.clear()
         _scopes[-1].assumptions.update(kept)
+        _scopes[-1].cache.clear()
 
 
 def settle(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:
@@ -181,10 +184,21 @@ def settle(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:
     for each in unique:
         if each.relation and not (isinstance(each.left, sympy.Mod) and each.left.args in divisible):
             left, right = simplify(each.left, divisible), simplify(each.right, divisible)
-            if always(each.relation, left, right):
+            if always(each.relation, left, right) or (each.relation == "!=" and _implied(each, unique)):
                 continue
         kept.append(each)
     return tuple(kept)
+
+
+def _implied(unequal: Assumption, others: Iterable[Assumption]) -> bool:
+    """Whether a strict bound among the others excludes the number that is said to be unequal."""
+    return any(
+        a.left == unequal.left
+        and exact(a.right)
+        and exact(unequal.right)
+        and ((a.relation == ">" and a.right >= unequal.right) or (a.relation == "<" and a.right <= unequal.right))
+        for a in others
+    )
 
 
 def note(text: str) -> None:
@@ -278,7 +292,8 @@ VALUE: dict[str, Callable[[int, int], int]] = {
     "max": max,
     "min": min,
 }
-_known: dict[tuple[str, sympy.Expr, int, sympy.Expr, int], int] = {}
+_interned: dict[tuple[sympy.Expr, int], Dim] = {}  # one object for equal dims, so that lookups are by identity
+_known: dict[tuple[str, Any, Any], int] = {}
 _KNOWN_LIMIT = 200_000
 
 
@@ -289,17 +304,17 @@ def expr_of(value: int) -> sympy.Expr:
 
 def arithmetic(op: str, a: int, b: int) -> int:
     """``a op b`` for ints of which at least one is a `Dim`: a `Dim`, or an int once no symbol is left."""
-    left, right = expr_of(a), expr_of(b)
-    key = (op, left, int(a), right, int(b))
-    result = _known.get(key)
+    key = (op, a.key if type(a) is Dim else int(a), b.key if type(b) is Dim else int(b))
+    # What // and % give depends on what the scope knows to be divisible.
+    cache = _scopes[-1].cache if op in ("floordiv", "mod") and _scopes else _known
+    result = cache.get(key)
     if result is None:
-        expr = _EXPR[op](left, right)
+        expr = _EXPR[op](expr_of(a), expr_of(b))
         value = VALUE[op](int(a), int(b))
         result = value if exact(expr) else Dim(value, expr)
-        if op not in ("floordiv", "mod"):  # these depend on what the scope knows
-            if len(_known) > _KNOWN_LIMIT:
-                _known.clear()
-            _known[key] = result
+        if len(cache) > _KNOWN_LIMIT:
+            cache.clear()
+        cache[key] = result
     return result
 
 
@@ -321,13 +336,13 @@ def always(relation: str, left: sympy.Expr, right: sympy.Expr) -> bool | None:
 def _decide(relation: str, left: sympy.Expr, right: sympy.Expr) -> bool | None:
     difference = sympy.expand(left - right)
     if difference.is_Integer:
-        return bool(_RELATIONS[relation](int(difference), 0))
+        return bool(RELATIONS[relation](int(difference), 0))
     low = _lower_bound(difference)
     high = _lower_bound(-difference)
     if low is not None and (low > 0 or (low == 0 and relation in ("<", ">="))):
-        return bool(_RELATIONS[relation](1, 0)) if low > 0 else relation == ">="
+        return bool(RELATIONS[relation](1, 0)) if low > 0 else relation == ">="
     if high is not None and (high > 0 or (high == 0 and relation in (">", "<="))):
-        return bool(_RELATIONS[relation](-1, 0)) if high > 0 else relation == "<="
+        return bool(RELATIONS[relation](-1, 0)) if high > 0 else relation == "<="
     return None
 
 
@@ -376,9 +391,17 @@ def compare(relation: str, a: int, b: int, *, by_user: bool) -> bool:
     thousands of layout questions ("is this stride that stride?") whose answer no does not matter, so
     of torch's equalities only a yes, which is a relation that the model forces, is kept.
     """
-    answer = bool(_RELATIONS[relation](int(a), int(b)))
     if not _scopes:
-        return answer
+        return bool(RELATIONS[relation](int(a), int(b)))
+    cache = _scopes[-1].cache
+    key = (relation, a.key if type(a) is Dim else int(a), b.key if type(b) is Dim else int(b), by_user)
+    if key not in cache:
+        cache[key] = _compare(relation, a, b, by_user)
+    return bool(cache[key])
+
+
+def _compare(relation: str, a: int, b: int, by_user: bool) -> bool:
+    answer = bool(RELATIONS[relation](int(a), int(b)))
     left, right = expr_of(a), expr_of(b)
     if always(relation, left, right) is None:
         kept = relation if answer else _NEGATED[relation]
@@ -471,10 +494,15 @@ class Dim(int):
     """
 
     expr: sympy.Expr
+    key: object  # what stands for the dim in dictionaries: comparing dims there would record assumptions
 
     def __new__(cls, size: int, expr: sympy.Expr) -> Dim:
-        self = super().__new__(cls, size)
-        self.expr = expr
+        self = _interned.get((expr, size))
+        if self is None:
+            self = super().__new__(cls, size)
+            self.expr = expr
+            self.key = object()
+            _interned[expr, size] = self
         return self
 
     __add__, __radd__ = _binary("add")

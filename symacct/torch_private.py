@@ -83,7 +83,7 @@ class _Node:
         return self
 
     def wrap_int(self, value: int) -> SymNode:
-        return SymNode(value)
+        return node_of(value)
 
     def wrap_bool(self, value: bool) -> _BoolNode:
         return _BoolNode(value)
@@ -242,13 +242,13 @@ class SymNode(_Node):
     int_truediv = float_truediv = truediv
 
     def neg(self) -> SymNode:
-        return SymNode(-self.dim)
+        return node_of(-self.dim)
 
     def sym_sum(self, nodes: Any) -> SymNode:
         total: int = 0
         for node in nodes:
             total = total + node.dim
-        return SymNode(total)
+        return node_of(total)
 
     def floor(self) -> SymNode:
         return self
@@ -265,20 +265,41 @@ def _int_binary(name: str, op: str) -> None:
     def method(self: SymNode, other: SymNode) -> SymNode:
         a, b = self.dim, other.dim
         if type(a) is int and type(b) is int:
-            return SymNode(_PLAIN[op](a, b))
-        return SymNode(sym.arithmetic(op, a, b))
+            return node_of(sym.VALUE[op](a, b))
+        return node_of(sym.arithmetic(op, a, b))
 
     setattr(SymNode, name, method)
 
 
 def _int_comparison(name: str, relation: str) -> None:
     def method(self: SymNode, other: SymNode) -> _BoolNode:
-        return _BoolNode(sym.compare(relation, self.dim, other.dim, by_user=False))
+        a, b = self.dim, other.dim
+        if type(a) is int and type(b) is int:
+            return _YES if sym.RELATIONS[relation](a, b) else _NO
+        return _YES if sym.compare(relation, a, b, by_user=False) else _NO
 
     setattr(SymNode, name, method)
 
 
-_PLAIN = sym.VALUE
+_YES, _NO = _BoolNode(True), _BoolNode(False)
+_nodes: dict[int, SymNode] = {}  # of small plain ints
+
+
+def node_of(value: int) -> SymNode:
+    """The one node of a dim, or one of a plain int."""
+    if type(value) is Dim:
+        node = value.__dict__.get("node")
+        if node is None:
+            node = value.__dict__["node"] = SymNode(value)
+        return node  # type: ignore[no-any-return]
+    node = _nodes.get(value)
+    if node is None:
+        node = SymNode(value)
+        if -8 <= value < 4096:
+            _nodes[value] = node
+    return node
+
+
 for _name, _op in {
     "add": "add",
     "sub": "sub",
@@ -300,7 +321,7 @@ def to_symint(dim: Dim) -> torch.SymInt:
     """The ``torch.SymInt`` of a dim; one per dim."""
     made = dim.__dict__.get("symint")
     if made is None:
-        made = torch.SymInt(SymNode(dim))
+        made = torch.SymInt(node_of(dim))
         dim.__dict__["symint"] = made
     return made
 

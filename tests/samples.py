@@ -127,7 +127,6 @@ RUNS: tuple[Any, ...] = (
     lambda: aten.normal_functional(m(*SMALL), 1.0, 2.0),
     lambda: aten._euclidean_dist(r(4, 3), r(5, 3)),
     lambda: aten._cholesky_solve_helper(r(3, 2), torch.eye(3), False),
-    lambda: aten.linalg_eigvals(r(3, 3)),
     lambda: aten._linalg_eigvals(r(3, 3)),
     lambda: aten._compute_linear_combination(r(2, 3, 3), r(4, 2)),
     lambda: aten._transform_bias_rescale_qkv(r(2, 3, 24), r(24), 2),
@@ -211,20 +210,30 @@ BY_HAND: tuple[Call, ...] = (
     *(
         call(f"aten.{op}", t(2, 6, 3, 3), **{first: IMAGE}, weight=FILTER)
         for op, first in (
-            ("convolution_overrideable", "input"), ("cudnn_convolution", "self"), ("_conv_depthwise2d", "self"),
-            ("_nnpack_spatial_convolution", "input"), ("miopen_convolution", "self"),
+            ("convolution_overrideable", "input"),
+            ("cudnn_convolution", "self"),
+            ("_conv_depthwise2d", "self"),
+            ("_nnpack_spatial_convolution", "input"),
+            ("miopen_convolution", "self"),
             ("miopen_depthwise_convolution", "self"),
         )
-    ),  # fmt: skip
+    ),
     call("aten.conv_depthwise3d", t(2, 4, 3, 3, 3), self=VIDEO, weight=FILTER3, bias=t(4)),
     *(
         call(f"aten.{op}", t(2, 2, 7, 7), self=IMAGE, weight=t(4, 2, 3, 3))
         for op in ("cudnn_convolution_transpose", "miopen_convolution_transpose")
     ),
     call(
-        "aten.convolution_backward_overrideable", IMAGE, FILTER, t(6), grad_output=t(2, 6, 3, 3), input=IMAGE,
-        weight=FILTER, output_mask=(True, True, True), transposed=False,
-    ),  # fmt: skip
+        "aten.convolution_backward_overrideable",
+        IMAGE,
+        FILTER,
+        t(6),
+        grad_output=t(2, 6, 3, 3),
+        input=IMAGE,
+        weight=FILTER,
+        output_mask=(True, True, True),
+        transposed=False,
+    ),
     call(f"{SDP}attention_math", Q, t(2, 4, 8, 6), **QKV),
     call(f"{SDP}attention_math_for_mps", Q, t(2, 4, 8, 6), **QKV),
     call("aten._cudnn_attention_forward", Q, LSE, **QKV),
@@ -232,16 +241,29 @@ BY_HAND: tuple[Call, ...] = (
     *(
         call(op, Q, K, K, **{grad: Q}, **BACK)
         for op, grad in (
-            (f"{SDP}flash_attention_backward", "grad_out"), (f"{SDP}efficient_attention_backward", "grad_out_"),
+            (f"{SDP}flash_attention_backward", "grad_out"),
+            (f"{SDP}efficient_attention_backward", "grad_out_"),
             (f"{SDP}cudnn_attention_backward", "grad_out"),
             (f"{SDP}fused_attention_overrideable_backward", "grad_out"),
-            ("aten._cudnn_attention_backward", "grad_out"), ("aten._flash_attention_backward", "grad_out"),
+            ("aten._cudnn_attention_backward", "grad_out"),
+            ("aten._flash_attention_backward", "grad_out"),
         )
-    ),  # fmt: skip
+    ),
     call(
-        "aten._efficient_attention_backward", Q, K, K, grad_out_=Q, **QKV, out=Q, logsumexp=LSE, dropout_p=0.0,
-        cu_seqlens_q=t(3, dtype="int32"), cu_seqlens_k=t(3, dtype="int32"), max_seqlen_q=8, max_seqlen_k=6,
-    ),  # fmt: skip
+        "aten._efficient_attention_backward",
+        Q,
+        K,
+        K,
+        grad_out_=Q,
+        **QKV,
+        out=Q,
+        logsumexp=LSE,
+        dropout_p=0.0,
+        cu_seqlens_q=t(3, dtype="int32"),
+        cu_seqlens_k=t(3, dtype="int32"),
+        max_seqlen_q=8,
+        max_seqlen_k=6,
+    ),
     *(
         call(f"aten.{op}", BATCH, CHANNEL, CHANNEL, t(0), input=BATCH, weight=CHANNEL, bias=CHANNEL, training=True)
         for op in ("cudnn_batch_norm", "miopen_batch_norm")
@@ -250,6 +272,9 @@ BY_HAND: tuple[Call, ...] = (
         call(f"aten.{op}", BATCH, CHANNEL, CHANNEL, input=BATCH, grad_output=BATCH, weight=CHANNEL)
         for op in ("cudnn_batch_norm_backward", "miopen_batch_norm_backward")
     ),
+    call("aten.copy", t(2, 3, storage=2), self=t(2, 3), src=t(3, storage=1)),
+    call("aten._fused_rms_norm", BATCH, t(2, 3, 1), input=BATCH, weight=t(4)),
+    call("aten.unique_dim_consecutive", t(4, 3), t(4, dtype="int64"), t(4, dtype="int64"), self=t(4, 3), dim=0),
     call("aten.batch_norm_stats", CHANNEL, CHANNEL, input=BATCH),
     call("aten.batch_norm_elemt", BATCH, input=BATCH, weight=CHANNEL, bias=CHANNEL, mean=CHANNEL, invstd=CHANNEL),
     *(
@@ -260,12 +285,27 @@ BY_HAND: tuple[Call, ...] = (
     call("aten.batch_norm_backward_elemt", BATCH, grad_out=BATCH, input=BATCH, weight=CHANNEL),
     call("aten.cudnn_grid_sampler", t(2, 3, 6, 7), self=t(2, 3, 4, 5), grid=t(2, 6, 7, 2)),
     call(
-        "aten.cudnn_grid_sampler_backward", t(2, 3, 4, 5), t(2, 6, 7, 2), self=t(2, 3, 4, 5), grid=t(2, 6, 7, 2),
+        "aten.cudnn_grid_sampler_backward",
+        t(2, 3, 4, 5),
+        t(2, 6, 7, 2),
+        self=t(2, 3, 4, 5),
+        grid=t(2, 6, 7, 2),
         grad_output=t(2, 3, 6, 7),
-    ),  # fmt: skip
+    ),
     call("aten.cudnn_affine_grid_generator", t(2, 4, 5, 2), theta=t(2, 2, 3)),
     call("aten.cudnn_affine_grid_generator_backward", t(2, 2, 3), grad=t(2, 4, 5, 2)),
     call("aten._cudnn_rnn", t(5, 3, 6), t(1, 3, 6), t(1, 3, 6), **LSTM, hx=t(1, 3, 6), cx=t(1, 3, 6)),
+    call(
+        "aten._cudnn_rnn",
+        t(5, 3, 2),
+        t(1, 3, 2),
+        t(1, 3, 6),
+        input=t(5, 3, 4),
+        mode=2,
+        proj_size=2,
+        hx=t(1, 3, 2),
+        weight=(t(24, 4), t(24, 2), t(24), t(24), t(2, 6)),
+    ),
     call("aten._cudnn_rnn_backward", t(5, 3, 4), t(1, 3, 6), **LSTM, hx=t(1, 3, 6), output=t(5, 3, 6)),
     call("aten._thnn_fused_gru_cell", t(2, 3), t(2, 15), input_gates=t(2, 9), hidden_gates=t(2, 9), hx=t(2, 3)),
     call("aten._thnn_fused_gru_cell_backward", t(2, 9), grad_hy=t(2, 3), workspace=t(2, 15), has_bias=True),

@@ -103,5 +103,7 @@ def test_varlen_is_padded() -> None:
     """Packed sequences are counted at the longest one's length."""
     t = torch.empty(192, 8, 64, device="meta", dtype=torch.bfloat16)
     lengths = torch.empty(3, device="meta", dtype=torch.int32)
-    calls = record(torch.ops.aten._flash_attention_forward.default, t, t, t, lengths, lengths, 128, 128, 0.0, True, False)
+    calls = record(
+        torch.ops.aten._flash_attention_forward.default, t, t, t, lengths, lengths, 128, 128, 0.0, True, False
+    )
     assert flops(calls, "_flash_attention_forward") == [4 * 2 * 8 * 64 * 128 * 128]

@@ -67,10 +67,11 @@ def test_patterns_fit_the_schema(family: Rules) -> None:
             assert len(rule.pattern.inputs) <= max(counts), f"{rule.key}: {rule.pattern.text}"
 
 
-
 def all_foreach() -> list[str]:
     """Every `_foreach_*` operator that torch registers."""
-    names = (s.name.removeprefix("aten::") for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::_foreach"))
+    names = (
+        s.name.removeprefix("aten::") for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::_foreach")
+    )
     return sorted(set(names))
 
 

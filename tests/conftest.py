@@ -1,0 +1,55 @@
+"""What the tests share: a torchvision that can be imported, and the examples with their accounts."""
+
+import importlib.util
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+EXAMPLES = TESTS.parent / "examples"
+SUPPORT = TESTS / "support"
+
+
+def _load(path, name):
+    """Import a file under a name of its own, so that it cannot meet a module that is called the same."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+sys.path.insert(0, str(SUPPORT))
+_load(SUPPORT / "sitecustomize.py", "symacct_tests_sitecustomize")
+
+
+@cache
+def _example(name):
+    return _load(EXAMPLES / f"{name}.py", f"symacct_example_{name}")
+
+
+@cache
+def _account(name):
+    return _example(name).account()
+
+
+@pytest.fixture(scope="session")
+def example():
+    """The module of an example by name, loaded once."""
+    return _example
+
+
+@pytest.fixture(scope="session")
+def account():
+    """The account of an example by name, traced once."""
+    return _account
+
+
+@pytest.fixture(scope="session")
+def python_env():
+    """The environment in which a subprocess of a test can import torchvision too."""
+    paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
