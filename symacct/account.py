@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -324,10 +324,12 @@ class Account:
                 "(or use .subs on a formula to fill in only some)"
             )
         require(self.assumptions, {symbol(n): sympy.Integer(s) for n, s in given.items()})
-        return Account(
-            self.step, self.rules, self.title, self.inputs, self.assumptions, self.trial_sizes, self.checked, given,
-            self.program, self._costs,
-        )  # fmt: skip
+        return replace(self, sizes=given)
+
+    @property
+    def symbolic(self) -> Account:
+        """The account in formulas, also when this one is in numbers."""
+        return self if self.sizes is None else replace(self, sizes=None)
 
     def check(self, **sizes: int) -> tuple[Mapping[str, int], ...]:
         """Run the program again at the given (or some other) sizes and compare every node with its formulas.

@@ -26,9 +26,10 @@ from symacct.cost import TensorMeta
 from symacct.dim_mode import DimMode
 from symacct.dim import Assumption, Dim, Scope
 from symacct.errors import DimError, SpecError, SymacctError, TargetError, TraceError
+from symacct.progress import say
 from symacct.recorder import Record, Recorder, Watch
 from symacct.specs import Spec, make_inputs
-from symacct.torch_private import FakeTensor, FakeTensorMode, new_fake, new_fake_mode, patched_module_call
+from symacct.torch_private import FakeTensor, FakeTensorMode, new_fake, new_fake_mode, patched_module_call, quiet
 
 CPU = torch.device("cpu")
 
@@ -73,6 +74,7 @@ def build(builder: Callable[..., nn.Module], /, **sizes: int) -> nn.Module:
     }
     mode = new_fake_mode()
     scope = Scope()
+    say("building the model")
     model = _construct(builder, made, mode, scope)
     _builds[model] = Build(builder, made, mode, tuple(scope.assumptions.values()))
     return model
@@ -86,7 +88,8 @@ def build_of(model: Any) -> Build | None:
 def _construct(builder: Callable[..., Any], sizes: Mapping[str, int], mode: FakeTensorMode, scope: Scope) -> nn.Module:
     recorder = Recorder(mode)
     where = getattr(builder, "__name__", "builder")
-    with sym.scope(scope), mode, recorder, recorder.pause(), DimMode(initialize=False), _failures(recorder, f"building {where}"):
+    failures = _failures(recorder, f"building {where}")
+    with quiet(), sym.scope(scope), mode, recorder, recorder.pause(), DimMode(initialize=False), failures:
         model = builder(**sizes)
     if not isinstance(model, nn.Module):
         raise TargetError(f"build(): the builder returned {type(model).__name__}, not a torch.nn.Module")
@@ -155,6 +158,7 @@ class _Runner:
     def run(self) -> Step:
         program, recorder = self.program, self.recorder
         with ExitStack() as stack:
+            stack.enter_context(quiet())
             stack.enter_context(torch.random.fork_rng(devices=[]))
             if "torch._dynamo" in sys.modules:  # else nothing can be compiled, and importing it takes seconds
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -324,10 +328,12 @@ def _failures(recorder: Recorder, doing: str, sizes: Callable[[], str] = str) ->
     except SymacctError:
         raise
     except Exception as error:
-        place = _place_of(error) or recorder.place()
         first = (str(error).strip() or "no message").splitlines()[0]
-        at = f" with trial sizes {sizes()}" if sizes() else ""
-        raise TraceError(f"{doing} failed at {place}{at}: {type(error).__name__}: {first}") from error
+        at = f" (trial sizes {sizes()})" if sizes() else ""
+        if recorder.failure is not None and str(recorder.failure[0]) == str(error):
+            raise TraceError(f"{doing} failed in {recorder.failure[1]}: {first}{at}") from error
+        place = _place_of(error) or recorder.place()
+        raise TraceError(f"{doing} failed at {place}: {type(error).__name__}: {first}{at}") from error
 
 
 def _place_of(error: BaseException) -> str:

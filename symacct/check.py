@@ -24,6 +24,7 @@ from symacct.cost import COST_FIELDS, Call
 from symacct.dim import Assumption, symbol
 from symacct.errors import CheckError, TraceError
 from symacct.printing import text
+from symacct.progress import say
 from symacct.recorder import Node
 
 Sizes = Mapping[str, int]
@@ -235,6 +236,7 @@ def _difference(account: Account, program: Program, sizes: Sizes) -> Difference 
                 raise _Stop(Difference(node, other, *found))
             agreed.add(pair)
 
+    say("checking at " + ", ".join(f"{n}={s}" for n, s in sizes.items()))
     try:
         step = program.run(sizes, symbolic=False, watch=compare)
     except _Stop as stop:

@@ -72,3 +72,23 @@ def formula(expr: Any) -> str:
         if len(text(short)) < len(text(expanded)):
             return text(short)
     return text(expanded)
+
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+
+
+def quantity(value: Any, unit: str = "") -> str:
+    """A number with an SI prefix and four digits.
+
+    >>> quantity(43980465111040, "FLOP")
+    '43.98 TFLOP'
+    """
+    if isinstance(value, sympy.Basic):
+        return formula(value)
+    power = 0
+    scaled = float(value)
+    while abs(scaled) >= 999.95 and power < len(_PREFIXES) - 1:
+        scaled /= 1000
+        power += 1
+    digits = f"{value:,}" if power == 0 and float(value).is_integer() else f"{scaled:.4g}"
+    return f"{digits} {_PREFIXES[power]}{unit}".strip()

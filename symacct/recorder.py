@@ -130,6 +130,7 @@ class Recorder(TorchDispatchMode):
         self.path: Callable[[], str] = lambda: ""
         self.paused = False
         self.watch: Watch | None = None
+        self.failure: tuple[Exception, str] | None = None  # the last op that raised, and where
         self._memo: dict[Any, _Known] = {}
         self._layout_ids: dict[tuple[Any, ...], int] = {}
         self._storages: dict[int, int] = {}
@@ -260,6 +261,14 @@ class Recorder(TorchDispatchMode):
                 f"{schema_of(func).name} at {self.place()}: torch has no shape function for this op with symbolic "
                 "sizes; register one with torch.library.register_fake, or give the sizes as numbers"
             ) from None
+        except Exception as error:
+            if self.failure is None or self.failure[0] is not error:
+                self.failure = (error, self._describe_failure(func, args, kwargs))
+            raise
+
+    def _describe_failure(self, func: Any, args: Any, kwargs: Any) -> str:
+        shapes = [f"({', '.join(map(repr, t.size()))})" for t in _tensors_in((args, kwargs))]
+        return f"{schema_of(func).name} on {', '.join(shapes) or 'no tensors'} at {self.place()}"
 
     def _adopt(self, tensor: torch.Tensor) -> FakeTensor:
         """A real tensor that the program brought along, as a fake one with the same identity throughout."""
@@ -507,6 +516,14 @@ def _substitute(value: Any, by_id: dict[int, Any]) -> Any:
     if kind is torch.SymInt:
         return value.node.dim
     return value
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple, dict)):
+        return [t for v in (value.values() if isinstance(value, dict) else value) for t in _tensors_in(v)]
+    return []
 
 
 def _swap(value: Any, tensors: list[Any]) -> Any:

@@ -8,6 +8,7 @@ asks of a size is seen where it is asked.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -46,6 +47,7 @@ __all__ = [
     "new_fake",
     "new_fake_mode",
     "next_sequence_nr",
+    "quiet",
     "run_symbolic",
     "no_dispatch",
     "patched_module_call",
@@ -346,6 +348,17 @@ def new_fake_mode() -> FakeTensorMode:
     # Our own memo sits above; torch's cache cannot key on symbolic ints that are not its own.
     mode.cache_enabled = False
     return mode
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep torch from logging a traceback when a shape function fails: the error itself is enough."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def new_fake(mode: FakeTensorMode, size: Any, stride: Any, dtype: torch.dtype, device: torch.device) -> FakeTensor:

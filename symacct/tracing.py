@@ -15,6 +15,7 @@ from symacct.capture import Program, build_of
 from symacct.check import check as check_account
 from symacct.dim import Dim
 from symacct.errors import DimError, SpecError, TargetError, UnknownOpError
+from symacct.progress import say
 from symacct.rule import Rules
 from symacct.specs import DTYPES, Spec, names_in, read_specs
 
@@ -55,12 +56,14 @@ def trace(
     args, kwargs = _read(target, specs, kwspecs, grad)
     trial = _trial_dims(target, args, kwargs, dict(sizes or {}))
     program = Program(target, args, kwargs, loss, optimizer, _dtype(autocast), train)
+    say(f"tracing {_title(target)}")
     step = program.run(trial, symbolic=True)
     if rules is None:
         from symacct.rules import default_rules
 
         rules = default_rules()
     made = build_of(target)
+    say("costing the graph")
     account = Account(
         step,
         rules,

@@ -1,0 +1,5 @@
+"""``python -m symacct``."""
+
+from symacct.cli import main
+
+main()
