@@ -4,7 +4,8 @@ Counted: interpolation from the size of the result, whatever the scale argument 
 interpolation between two values is 3 FLOP (two multiplies, one add), bilinear three of those,
 trilinear seven; cubic is 7 FLOP per line of four, bicubic five lines. Nearest is no arithmetic. Finding
 the source position is not counted. A derivative is a multiply and an add per tap. Antialiased modes
-are a model, not exact: each of two passes spreads taps over max(in, out) positions. Everything is pointwise but the affine grid. Units: FLOP.
+are a model, not exact: each of two passes spreads taps over max(in, out) positions. Everything is
+pointwise but the affine grid. Units: FLOP.
 """
 
 from __future__ import annotations

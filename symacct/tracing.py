@@ -135,6 +135,8 @@ def _with_grad(tree: Any) -> Any:
         return type(tree)(_with_grad(t) for t in tree)
     if isinstance(tree, dict):
         return {k: _with_grad(v) for k, v in tree.items()}
+    if isinstance(tree, torch.Tensor) and tree.is_floating_point():
+        return tree.detach().requires_grad_()
     return tree
 
 
