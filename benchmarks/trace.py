@@ -5,7 +5,7 @@
 FlopCounterMode counts one step (forward, backward, AdamW) of the same model under a concrete
 ``FakeTensorMode``, full depth, at one set of sizes. symacct traces it with symbolic sizes, sums the closed forms, and,
 in the second figure, also checks every node at other sizes, as `sa.trace` does by default. Building the
-model is in neither. Peak memory is the growth of the process's resident set, measured in a child process.
+model is in neither. Peak memory is that of a child process that imports everything, builds the model and traces it once.
 """
 
 from __future__ import annotations
@@ -110,13 +110,15 @@ def import_ratio(repeat: int = 5) -> float:
     seconds: dict[str, list[float]] = {"torch": [], "torch, symacct": []}
     for _ in range(repeat):
         for modules, values in seconds.items():
-            out = subprocess.run([sys.executable, "-c", code.format(modules)], capture_output=True, text=True, check=True)
+            out = subprocess.run(
+                [sys.executable, "-c", code.format(modules)], capture_output=True, text=True, check=True
+            )
             values.append(float(out.stdout))
     return statistics.median(seconds["torch, symacct"]) / statistics.median(seconds["torch"])
 
 
 def peak_memory(index: int) -> int:
-    """MB by which the resident set grows during one checked trace, in a child process."""
+    """MB of the largest resident set of a child process that imports, builds, and traces once."""
     out = subprocess.run(
         [sys.executable, __file__, "--memory-of", str(index)], capture_output=True, text=True, check=True
     )
@@ -127,9 +129,8 @@ def _memory_of(index: int) -> None:
     from models import cases
 
     step = count_with_symacct(cases()[index], check=True)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     step()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
 
 def main() -> None:
@@ -155,7 +156,8 @@ def main() -> None:
     }
     print(f"torch {record['torch']}, Python {record['python']}, {record['machine']}")
     print(f"import symacct over import torch: {record['import_ratio']:.2f}")
-    print(f"{'model':18} {'nodes':>6} {'torch s':>8} {'symacct s':>9} {'ratio':>6} {'+check s':>9} {'ratio':>6} {'nodes/s':>8} {'MB':>5}")
+    titles = ("model", "nodes", "torch s", "symacct s", "ratio", "+check s", "ratio", "nodes/s", "peak MB")
+    print("{:18} {:>6} {:>8} {:>9} {:>6} {:>9} {:>6} {:>8} {:>8}".format(*titles))
     for index, case in enumerate(cases()):
         if options.only and options.only not in case.name:
             continue
@@ -163,7 +165,7 @@ def main() -> None:
         record["traces"].append(row)
         print(
             f"{row['model']:18} {row['nodes']:6} {row['torch_s']:8.2f} {row['symacct_s']:9.2f} {row['ratio']:6.2f} "
-            f"{row['checked_s']:9.2f} {row['checked_ratio']:6.2f} {row['nodes_per_s']:8.0f} {row['peak_mb']:5}"
+            f"{row['checked_s']:9.2f} {row['checked_ratio']:6.2f} {row['nodes_per_s']:8.0f} {row['peak_mb']:8}"
         )
     if options.json:
         temporary = options.json + ".part"

@@ -84,7 +84,7 @@ def larger(a: Size, b: Size) -> Size:
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else sympy.Max(a, b)
 
 
-class ceil_log2(sympy.Function):  # type: ignore[misc]
+class ceil_log2(sympy.Function):  # type: ignore[misc]  # noqa: N801 - SymPy functions are lower case
     """Smallest k with 2**k >= n; stays unevaluated for a symbol."""
 
     @classmethod
@@ -96,7 +96,7 @@ class ceil_log2(sympy.Function):  # type: ignore[misc]
     is_nonnegative = True
 
 
-class gcd(sympy.Function):  # type: ignore[misc]
+class gcd(sympy.Function):  # type: ignore[misc]  # noqa: N801
     """Greatest common divisor of two sizes; stays unevaluated for symbols (SymPy's own treats them as polynomials)."""
 
     @classmethod
@@ -113,7 +113,7 @@ class gcd(sympy.Function):  # type: ignore[misc]
 
 
 def log2(n: Size) -> Size:
-    """Levels of a binary tree over n leaves: log2(n), rounded up."""
+    """Levels of a binary tree over n leaves, which is the binary logarithm rounded up."""
     return max(n - 1, 0).bit_length() if isinstance(n, int) else ceil_log2(n)
 
 

@@ -45,7 +45,25 @@ _HOME = {
     "spec": "specs",
     "trace": "tracing",
 }
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - a list of strings all the same
+__all__ = [
+    "Account",
+    "Assumption",
+    "Call",
+    "Cost",
+    "Dim",
+    "Phase",
+    "Rules",
+    "Spec",
+    "SymacctError",
+    "TensorMeta",
+    "__version__",
+    "build",
+    "default_rules",
+    "dims",
+    "formula",
+    "spec",
+    "trace",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -301,7 +301,9 @@ class Account:
     @cached_property
     def dims(self) -> tuple[str, ...]:
         """The names of the dims in the account, in the order in which they were given."""
-        symbols = {s.name for call in self.step.record.calls for t in (*call.inputs, *call.outputs) for s in _symbols(t)}
+        symbols = {
+            s.name for call in self.step.record.calls for t in (*call.inputs, *call.outputs) for s in _symbols(t)
+        }
         symbols |= {s.name for h in self.step.parameters for s in _symbols(h.meta)}
         return tuple(n for n in self.trial_sizes if n in symbols)
 
@@ -402,5 +404,3 @@ def _expand(terms: Counter[Any]) -> Any:
 
 def _symbols(tensor: TensorMeta) -> set[sympy.Symbol]:
     return {s for n in tensor.shape if isinstance(n, sympy.Basic) for s in n.free_symbols}
-
-

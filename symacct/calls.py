@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ class Schema:
     mutated: tuple[str, ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema_of(func: Any) -> Schema:
     """The schema of an ``OpOverload``, read once per operator."""
     arguments = tuple(schema_arguments(func))

@@ -23,8 +23,8 @@ from torch.utils import _pytree as pytree
 from symacct import dim as sym
 from symacct.calls import Describer
 from symacct.cost import TensorMeta
-from symacct.dim_mode import DimMode
 from symacct.dim import Assumption, Dim, Scope
+from symacct.dim_mode import DimMode
 from symacct.errors import DimError, SpecError, SymacctError, TargetError, TraceError
 from symacct.progress import say
 from symacct.recorder import Record, Recorder, Watch
@@ -64,9 +64,9 @@ def build(builder: Callable[..., nn.Module], /, **sizes: int) -> nn.Module:
     kinds = {p.kind for p in parameters.values()}
     if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
         raise DimError("build(): the builder's parameters are the dims, so *args and **kwargs cannot be used")
-    for name in sizes:
+    for name, size in sizes.items():
         if name not in parameters:
-            raise DimError(f"build(): {name}={sizes[name]}, but the builder's dims are {', '.join(parameters) or 'none'}")
+            raise DimError(f"build(): {name}={size}, but the builder's dims are {', '.join(parameters) or 'none'}")
     made = {
         name: sym.new_dim(name, sizes.get(name))
         for name, p in parameters.items()
@@ -175,7 +175,7 @@ class _Runner:
                     recorder.value_of(tensor, kind, name)
                 recorder.own_parameters(_owners(model))
             stack.enter_context(patched_module_call(self._call))
-            stack.enter_context(_failures(recorder, "running the model", lambda: self._inputs_text()))
+            stack.enter_context(_failures(recorder, "running the model", self._inputs_text))
             args, kwargs = self._inputs()
             step = self._step(model, args, kwargs)
         step.assumptions = tuple(self.scope.assumptions.values())
@@ -236,7 +236,7 @@ class _Runner:
                 recorder.phase = "backward"
                 self.labels = "(backward)"
                 del output
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
             if optimizer is not None:
                 self.labels = "(optimizer)"
                 recorder.phase = "optimizer"
@@ -385,9 +385,7 @@ def _held(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
 
 def _owners(model: nn.Module) -> dict[int, str]:
     return {
-        id(p): path
-        for path, module in reversed(list(model.named_modules()))
-        for p in module.parameters(recurse=False)
+        id(p): path for path, module in reversed(list(model.named_modules())) for p in module.parameters(recurse=False)
     }
 
 
@@ -432,4 +430,3 @@ def _tensor_leaves(value: Any) -> list[torch.Tensor]:
 
 def _plain(tree: Any) -> Any:
     return pytree.tree_map(lambda v: int(v) if isinstance(v, Dim) else v, tree)
-

@@ -275,8 +275,9 @@ def _message(account: Account, program: Program, found: Difference, sizes: Sizes
     blame = f"The dim to blame is {' and '.join(guilty)}; " if guilty else ""
     if found.what.startswith("parameter"):
         return (
-            f"{found.what}: its shape {_shape(found.formula)} gives {_at(found.formula, sizes)} at {at}, built there it is "
-            f"{_shape(found.value)}. {blame}likely cause: a size computed through a float or int(...): use // instead"
+            f"{found.what}: its shape {_shape(found.formula)} gives {_at(found.formula, sizes)} at {at}, built there "
+            f"it is {_shape(found.value)}. {blame}"
+            "likely cause: a size computed through a float or int(...): use // instead"
         )
     if not found.what:
         ours = f"at {_place(found.node)}" if found.node else "after the last node"
@@ -290,7 +291,8 @@ def _message(account: Account, program: Program, found: Difference, sizes: Sizes
     assert found.node is not None  # a difference with a name has a node
     return (
         f"{_place(found.node)}: its {found.what} {shown} gives {_at(found.formula, sizes)} at {at}, a run there gives "
-        f"{value}. {blame}likely cause: a size computed through a float or int(...) (use // instead), or a branch on a size"
+        f"{value}. {blame}likely cause: a size computed through a float or int(...) (use // instead), "
+        "or a branch on a size"
     )
 
 

@@ -93,30 +93,34 @@ def _account(
 ) -> Account:
     import torch
 
-    import symacct as sa
     from symacct.account import Account
+    from symacct.capture import build as build_model
     from symacct.capture import build_of
+    from symacct.rules import default_rules
     from symacct.targets import load
+    from symacct.tracing import trace as trace_program
 
     found = load(target)
     if build:
-        found = sa.build(found, **{n: s for n, s in sizes.items() if n in _parameters(found)})
+        found = build_model(found, **{n: s for n, s in sizes.items() if n in _parameters(found)})
         sizes = {n: s for n, s in sizes.items() if n not in build_of(found).dims}  # type: ignore[union-attr]
     elif callable(found) and not isinstance(found, torch.nn.Module) and not _required(found):
         found = found()
     if isinstance(found, Account):
         if specs:
-            raise SpecError(f"{target} is an account already; specs such as {specs[0]!r} belong to modules and functions")
+            raise SpecError(f"{target} is an account already; specs ({specs[0]!r}) are for modules and functions")
         if strict and found.unknown:
             raise UnknownOpError("ops without a rule: " + "; ".join(map(str, found.unknown)))
         return found
     if not callable(found):
         raise TargetError(f"{target} is a {type(found).__name__}, neither a module, a function nor an account")
-    more = sum((load(each) for each in rules), sa.default_rules())
+    more = default_rules()
+    for each in rules:
+        more = more + load(each)
     args = [s for s in specs if "=" not in s]
     kwargs = dict(s.split("=", 1) for s in specs if "=" in s)
     wanted: Any = options["grad"] == "all" or [name for name in options["grad"].split(",") if name]
-    return sa.trace(
+    return trace_program(
         found,
         *args,
         loss=load(options["loss"]) if options["loss"] else None,
@@ -166,7 +170,7 @@ def _pairs(text: str) -> dict[str, int]:
     """``"B=8,L=2048"`` as a dict."""
     pairs = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
-        name, equals, size = (p.strip() for p in part.partition("="))
+        name, _, size = (p.strip() for p in part.partition("="))
         try:
             pairs[name] = int(size.replace("_", ""))
         except ValueError:

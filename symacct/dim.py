@@ -76,9 +76,9 @@ def dims(names: str, **sizes: int) -> Any:
     wanted = names.replace(",", " ").split()
     if not wanted:
         raise DimError("dims() needs at least one name, as in dims('B L D')")
-    for name in sizes:
+    for name, size in sizes.items():
         if name not in wanted:
-            raise DimError(f"dims({names!r}): there is no dim {name!r} to give the size {sizes[name]} to")
+            raise DimError(f"dims({names!r}): there is no dim {name!r} to give the size {size} to")
     made = tuple(new_dim(name, sizes.get(name)) for name in wanted)
     return made[0] if len(made) == 1 else made
 
@@ -244,13 +244,13 @@ def _floordiv(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 def simplify(expr: sympy.Expr, divisible: Iterable[tuple[sympy.Expr, sympy.Expr]]) -> sympy.Expr:
     """Use that dims are multiples of numbers to resolve floor, ceiling and Mod."""
     for dim, divisor in divisible:
-        if dim.is_Symbol and divisor.is_Integer and dim in expr.free_symbols:
-            if expr.has(sympy.floor, sympy.ceiling, sympy.Mod):
-                part = sympy.Dummy(integer=True, positive=True)
-                inside = expr.xreplace({dim: divisor * part})
-                rounded = inside.atoms(sympy.floor, sympy.ceiling, sympy.Mod)
-                resolved = inside.xreplace({r: r.func(*(sympy.expand(x) for x in r.args)) for r in rounded})
-                expr = sympy.expand(resolved.subs(part, dim / divisor))
+        rounded = expr.atoms(sympy.floor, sympy.ceiling, sympy.Mod)
+        if rounded and dim.is_Symbol and divisor.is_Integer and dim in expr.free_symbols:
+            part = sympy.Dummy(integer=True, positive=True)
+            inside = expr.xreplace({dim: divisor * part})
+            parts = inside.atoms(sympy.floor, sympy.ceiling, sympy.Mod)
+            resolved = inside.xreplace({r: r.func(*(sympy.expand(x) for x in r.args)) for r in parts})
+            expr = sympy.expand(resolved.subs(part, dim / divisor))
     return expr
 
 
@@ -367,7 +367,8 @@ def _without_rounding(expr: sympy.Expr) -> sympy.Expr:
             coefficient = sympy.expand(expr).coeff(atom)
             if coefficient == 0:
                 continue
-            grows = all(c >= 0 for c in sympy.Poly(coefficient).coeffs()) if coefficient.free_symbols else coefficient > 0
+            symbolic = bool(coefficient.free_symbols)
+            grows = all(c >= 0 for c in sympy.Poly(coefficient).coeffs()) if symbolic else coefficient > 0
             inside = atom.args[0]
             slack = 1 - 1 / sympy.fraction(sympy.together(inside))[1]
             if isinstance(atom, sympy.floor):
@@ -450,7 +451,8 @@ def _normal_form(relation: str, left: sympy.Expr, right: sympy.Expr) -> tuple[st
     if isinstance(stripped, sympy.Mod):
         return relation, stripped, sympy.Integer(0)
     if stripped != difference:
-        positive, negative = [], []
+        positive: list[sympy.Expr] = []
+        negative: list[sympy.Expr] = []
         for term in sympy.Add.make_args(sympy.expand(stripped)):
             (negative if term.could_extract_minus_sign() else positive).append(term)
         left, right = sympy.Add(*positive), -sympy.Add(*negative)
@@ -528,7 +530,7 @@ class Dim(int):
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
 
-    def __round__(self, digits: int | None = None) -> Any:
+    def __round__(self, digits: Any = None) -> Any:
         return self
 
     __floor__ = __ceil__ = __trunc__ = __pos__

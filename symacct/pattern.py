@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from symacct.cost import Call, TensorMeta
@@ -73,7 +73,7 @@ class Pattern:
                 raise RuleError(f"{call.op}: pattern {self.text!r} demands {name}, got {size}")
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(text: str) -> Pattern:
     """Parse a pattern.
 

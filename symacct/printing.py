@@ -16,7 +16,7 @@ def _term_key(term: sympy.Expr) -> tuple[Any, ...]:
     return (-degree, -len(names), [(n, str(e)) for n, e in names], str(term))
 
 
-class _Printer(StrPrinter):
+class _Printer(StrPrinter):  # type: ignore[misc]
     """SymPy's own printer, with sums ordered so that ``2*B*D*K`` stands before ``2*B*D**2``."""
 
     def _print_Add(self, expr: sympy.Expr, order: Any = None) -> str:
@@ -40,7 +40,11 @@ class _Printer(StrPrinter):
         if denominator == 1:
             return f"floor({self._print(expr.args[0])})"
         top = self._print(numerator) if numerator.is_Symbol else f"({self._print(numerator)})"
-        bottom = self._print(denominator) if denominator.is_Symbol or denominator.is_Integer else f"({self._print(denominator)})"
+        bottom = (
+            self._print(denominator)
+            if denominator.is_Symbol or denominator.is_Integer
+            else f"({self._print(denominator)})"
+        )
         return f"({top}//{bottom})"
 
 
@@ -53,7 +57,7 @@ def text(expr: Any) -> str:
     >>> text(sympy.sympify("2*B*D**2 + 2*B*D*K"))
     '2*B*D*K + 2*B*D**2'
     """
-    return _PRINTER.doprint(sympy.sympify(expr))
+    return str(_PRINTER.doprint(sympy.sympify(expr)))
 
 
 def formula(expr: Any) -> str:

@@ -37,7 +37,6 @@ from symacct.torch_private import (
     no_dispatch,
     run_symbolic,
     sequence_nr,
-    storage_key,
 )
 
 PHASES = ("forward", "backward", "recompute", "optimizer")
@@ -89,7 +88,7 @@ class _Output:
     stride: tuple[Any, ...] = ()
     offset: Any = 0
     dtype: torch.dtype = torch.float32
-    device: torch.device = torch.device("cpu")
+    device: torch.device | None = None
 
 
 @dataclass(slots=True)
@@ -115,7 +114,7 @@ class Record:
 Watch = Callable[[Node, Call], None]
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ATen calls that reach it while it is active and not paused."""
 
     @classmethod
@@ -123,7 +122,7 @@ class Recorder(TorchDispatchMode):
         return False  # torch would wrap our dispatch in a decorator that imports its compiler
 
     def __init__(self, mode: FakeTensorMode) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.mode = mode
         self.record = Record()
         self.phase = "forward"
@@ -357,9 +356,7 @@ class Recorder(TorchDispatchMode):
 
     # -- small data --------------------------------------------------------------------
 
-    def _compute(
-        self, func: Any, args: Any, kwargs: Any, tensors: list[Any], data: list[Any], result: Any
-    ) -> None:
+    def _compute(self, func: Any, args: Any, kwargs: Any, tensors: list[Any], data: list[Any], result: Any) -> None:
         """Carry the data of small tensors that come from plain numbers: step counters, schedules, masks."""
         if None not in data and _has_plain_data(func, result):
             by_id = {id(t): d for t, d in zip(tensors, data, strict=True)}

@@ -152,7 +152,7 @@ def to_markdown(account: Account, depth: int = 1) -> str:
     with_values = account.sizes is not None
     for section in sections(account, depth):
         titles = ["", "measure", "formula"] + (["value"] if with_values else [])
-        lines += ["", f"### {section.title}", "", f"| {' | '.join(titles)} |", "| " + " | ".join(["---"] * len(titles)) + " |"]
+        lines += ["", f"### {section.title}", "", f"| {' | '.join(titles)} |", "|" + " --- |" * len(titles)]
         for row in section.rows:
             cells = [f"`{row.name}`" if row.name else "", row.measure, f"`{row.formula}`"]
             lines.append("| " + " | ".join(cells + ([row.value] if with_values else [])) + " |")

@@ -218,9 +218,7 @@ def _each(call: Call) -> Iterator[Call]:
     lists = {n: v for n, v in call.args.items() if isinstance(v, (list, tuple)) and tensors(v)}
     count = max((len(v) for v in lists.values()), default=0)
     for i in range(count):
-        args = {
-            n: v[i] if isinstance(v, (list, tuple)) and len(v) == count else v for n, v in call.args.items()
-        }
+        args = {n: v[i] if isinstance(v, (list, tuple)) and len(v) == count else v for n, v in call.args.items()}
         outputs = call.outputs[i : i + 1]
         yield Call(call.op, args, outputs, call.mutated)
 

@@ -56,9 +56,7 @@ class Spec:
 
     def __str__(self) -> str:
         short = next(k for k, v in DTYPES.items() if v is self.dtype)
-        axes = ", ".join(
-            " ".join(map(str, a)) if len(a) == 1 else "(" + " ".join(map(str, a)) + ")" for a in self.axes
-        )
+        axes = ", ".join(" ".join(map(str, a)) if len(a) == 1 else "(" + " ".join(map(str, a)) + ")" for a in self.axes)
         return f"{short}[{axes}]"
 
 
@@ -109,7 +107,8 @@ def read_specs(tree: Any) -> Any:
     if isinstance(tree, dict):
         return type(tree)((k, read_specs(v)) for k, v in tree.items())
     if dataclasses.is_dataclass(tree) and not isinstance(tree, (type, Spec)):
-        return dataclasses.replace(tree, **{f.name: read_specs(getattr(tree, f.name)) for f in dataclasses.fields(tree)})
+        changes = {f.name: read_specs(getattr(tree, f.name)) for f in dataclasses.fields(tree)}
+        return dataclasses.replace(tree, **changes)
     return tree
 
 
@@ -123,7 +122,9 @@ def from_jaxtyping(annotation: Any) -> Spec:
     return Spec(spec(annotation.dim_str).axes, dtype)
 
 
-def make_inputs(tree: Any, size_of: Callable[[str], int], make: Callable[[tuple[int, ...], Spec], Any], adopt: Any) -> Any:
+def make_inputs(
+    tree: Any, size_of: Callable[[str], int], make: Callable[[tuple[int, ...], Spec], Any], adopt: Callable[[Any], Any]
+) -> Any:
     """Tensors for a pytree of specs; real tensors go through ``adopt``, other values stay."""
     if isinstance(tree, Spec):
         return make(tree.sizes(size_of), tree)

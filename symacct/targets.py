@@ -28,7 +28,8 @@ def load(where: str) -> Any:
         if not hasattr(found, part):
             names = [n for n in vars(module) if not n.startswith("_")]
             close = get_close_matches(part, names, n=3)
-            hint = f"did you mean {', '.join(close)}?" if close else f"it has {', '.join(sorted(names)[:12]) or 'no names'}"
+            listed = ", ".join(sorted(names)[:12]) or "no names"
+            hint = f"did you mean {', '.join(close)}?" if close else f"it has {listed}"
             raise TargetError(f"{place} has no {part!r}; {hint}")
         found = getattr(found, part)
     return found

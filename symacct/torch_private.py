@@ -47,10 +47,10 @@ __all__ = [
     "new_fake",
     "new_fake_mode",
     "next_sequence_nr",
-    "quiet",
-    "run_symbolic",
     "no_dispatch",
     "patched_module_call",
+    "quiet",
+    "run_symbolic",
     "schema_arguments",
     "sequence_nr",
     "storage_key",
@@ -76,7 +76,7 @@ class _Node:
 
     has_hint = is_constant
 
-    def nested_int(self) -> None:
+    def nested_int(self) -> Any:
         return None
 
     constant_int = constant_bool = maybe_as_int = maybe_as_float = maybe_as_bool = nested_int
@@ -150,7 +150,7 @@ class _FloatNode(_Node):
     def guard_float(self, file: str, line: int) -> float:
         return self.hint
 
-    def maybe_as_float(self) -> float:
+    def maybe_as_float(self) -> Any:
         return self.hint
 
     def str(self) -> str:
@@ -159,7 +159,7 @@ class _FloatNode(_Node):
     _graph_repr = str
 
 
-def _float_binary(name: str, function: Callable[[float, float], Any]) -> None:
+def _float_binary(name: str, function: Callable[..., Any]) -> None:
     def method(self: _FloatNode, other: Any) -> Any:
         result = function(self.hint, other.hint)
         return _BoolNode(result) if isinstance(result, bool) else _FloatNode(result)
@@ -167,7 +167,7 @@ def _float_binary(name: str, function: Callable[[float, float], Any]) -> None:
     setattr(_FloatNode, name, method)
 
 
-for _name, _function in {
+_FLOATS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
@@ -183,7 +183,8 @@ for _name, _function in {
     "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b,
     "ge": lambda a, b: a >= b,
-}.items():
+}
+for _name, _function in _FLOATS.items():
     _float_binary(_name, _function)
 
 
@@ -214,14 +215,14 @@ class SymNode(_Node):
     def is_symbolic(self) -> bool:
         return type(self.dim) is not int
 
-    def maybe_as_int(self) -> int | None:
+    def maybe_as_int(self) -> Any:
         return self.dim if type(self.dim) is int else None
 
     constant_int = maybe_as_int
 
     def guard_int(self, file: str, line: int) -> int:
         """A kernel takes the number itself: from here on the symbol is fixed to its trial size."""
-        if type(self.dim) is not int and file:
+        if isinstance(self.dim, Dim) and file:
             sym.specialize(self.dim)
         return int(self.dim)
 
@@ -293,7 +294,7 @@ def node_of(value: int) -> SymNode:
         node = value.__dict__.get("node")
         if node is None:
             node = value.__dict__["node"] = SymNode(value)
-        return node  # type: ignore[no-any-return]
+        return node
     node = _nodes.get(value)
     if node is None:
         node = SymNode(value)
@@ -323,7 +324,7 @@ def to_symint(dim: Dim) -> torch.SymInt:
     """The ``torch.SymInt`` of a dim; one per dim."""
     made = dim.__dict__.get("symint")
     if made is None:
-        made = torch.SymInt(node_of(dim))
+        made = torch.SymInt(node_of(dim))  # type: ignore[no-untyped-call]
         dim.__dict__["symint"] = made
     return made
 
@@ -361,14 +362,16 @@ def quiet() -> Iterator[None]:
         logger.disabled = before
 
 
-def new_fake(mode: FakeTensorMode, size: Any, stride: Any, dtype: torch.dtype, device: torch.device) -> FakeTensor:
+def new_fake(mode: FakeTensorMode, size: Any, stride: Any, dtype: torch.dtype, device: Any) -> FakeTensor:
     """A fake tensor on a storage of its own."""
     with no_dispatch():
         elem = torch.empty_strided(size, stride, dtype=dtype, device="meta")
     return FakeTensor(mode, elem, device)
 
 
-def make_view(mode: FakeTensorMode, base: FakeTensor, size: Any, stride: Any, offset: Any, dtype: torch.dtype) -> FakeTensor:
+def make_view(
+    mode: FakeTensorMode, base: FakeTensor, size: Any, stride: Any, offset: Any, dtype: torch.dtype
+) -> FakeTensor:
     """A fake tensor on the storage of another."""
     with no_dispatch():
         elem = torch.empty((0,), dtype=dtype, device="meta")
@@ -378,12 +381,14 @@ def make_view(mode: FakeTensorMode, base: FakeTensor, size: Any, stride: Any, of
 
 def storage_key(tensor: torch.Tensor) -> int:
     """What identifies a tensor's storage while the storage lives."""
-    return tensor.untyped_storage()._cdata
+    key: int = tensor.untyped_storage()._cdata
+    return key
 
 
 def sequence_nr(node: Any) -> int:
     """The number that autograd gave to a backward node when the forward made it."""
-    return node._sequence_nr()
+    number: int = node._sequence_nr()
+    return number
 
 
 # Some C++ kernels ask for sizes as numbers; torch's own handlers then quietly give the trial
@@ -399,9 +404,9 @@ def _remembering(answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return handler
 
 
-for _op, _answer in list(_DISPATCH_META_HANDLERS.items()):
-    if _op is not torch.ops.prim.device.default:
-        _DISPATCH_META_HANDLERS[_op] = _remembering(_answer)
+for _handled, _answer in list(_DISPATCH_META_HANDLERS.items()):
+    if _handled is not torch.ops.prim.device.default:
+        _DISPATCH_META_HANDLERS[_handled] = _remembering(_answer)
 
 
 def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:

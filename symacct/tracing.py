@@ -75,7 +75,7 @@ def trace(
     )
     if strict and account.unknown:
         raise UnknownOpError(
-            "ops without a rule: " + "; ".join(map(str, account.unknown)) + "; add rules for them (rules=), or drop strict"
+            f"ops without a rule: {'; '.join(map(str, account.unknown))}; add rules for them (rules=), or drop strict"
         )
     if check and trial:
         checked = check_account(account, program)
@@ -94,9 +94,7 @@ def _read(target: Any, specs: tuple[Any, ...], kwspecs: dict[str, Any], grad: An
     except (TypeError, ValueError):
         signature = None
     if not specs and not kwspecs and signature is not None:
-        kwspecs = {
-            n: p.annotation for n, p in signature.parameters.items() if hasattr(p.annotation, "dim_str")
-        }
+        kwspecs = {n: p.annotation for n, p in signature.parameters.items() if hasattr(p.annotation, "dim_str")}
     if signature is not None:
         try:
             bound = signature.bind(*specs, **kwspecs)
@@ -146,9 +144,9 @@ def _trial_dims(target: Any, args: Any, kwargs: Any, sizes: dict[str, int]) -> d
     for name in names_in((args, kwargs)):
         if name not in trial:
             trial[name] = dim.new_dim(name, sizes.pop(name, None))
-    for name in sizes:
+    for name, size in sizes.items():
         where = "was fixed when the module was built" if name in trial else "occurs in no spec"
-        raise DimError(f"sizes: {name}={sizes[name]}, but the dim {name!r} {where}")
+        raise DimError(f"sizes: {name}={size}, but the dim {name!r} {where}")
     return trial
 
 

@@ -1,0 +1,34 @@
+# Run inside a virtual environment: `make setup` fills it, `make check` runs everything.
+PYTHON ?= python
+PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: setup check lint types test slow bench clean
+
+setup: ## the library and all that its tests need
+	$(PIP) --editable . --group test --group lint
+	# Their metadata ask for another torch than the pinned one; the models in them do not need it.
+	$(PIP) --no-deps torchvision timm fvcore
+	$(PIP) transformers pillow iopath yacs termcolor tabulate portalocker
+
+check: lint types test
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+types: ## on an installed copy, where symacct and symacct.rules lie side by side
+	rm -rf build
+	$(PIP) --no-deps --target build/types .
+	cd build/types && $(PYTHON) -m mypy --config-file ../../pyproject.toml -p symacct
+
+test:
+	$(PYTHON) -m pytest -m "not slow and not gpu" --cov --cov-report=term
+
+slow: ## the long sweeps; their results are recorded in docs/
+	$(PYTHON) -m pytest -m slow
+
+bench:
+	$(PYTHON) benchmarks/trace.py
+
+clean:
+	rm -rf build dist .coverage .pytest_cache .mypy_cache .ruff_cache
