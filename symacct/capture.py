@@ -162,6 +162,7 @@ class _Runner:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             if "torch._dynamo" in sys.modules:  # else nothing can be compiled, and importing it takes seconds
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(_without_fast_path())
             stack.enter_context(sym.scope(self.scope))
             model = self._model()
             stack.enter_context(self.mode)
@@ -331,7 +332,9 @@ def _failures(recorder: Recorder, doing: str, sizes: Callable[[], str] = str) ->
         first = (str(error).strip() or "no message").splitlines()[0]
         at = f" (trial sizes {sizes()})" if sizes() else ""
         if recorder.failure is not None and str(recorder.failure[0]) == str(error):
-            raise TraceError(f"{doing} failed in {recorder.failure[1]}: {first}{at}") from error
+            failed = TraceError(f"{doing} failed in {recorder.failure[1]}: {first}{at}")
+            failed.unequal = tuple(recorder.unequal)
+            raise failed from error
         place = _place_of(error) or recorder.place()
         raise TraceError(f"{doing} failed at {place}: {type(error).__name__}: {first}{at}") from error
 
@@ -408,6 +411,17 @@ def _training(model: nn.Module, train: bool) -> Iterator[None]:
     finally:
         for name, module in model.named_modules():
             module.training = before[name]
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Keep attention layers off their inference fast path, which they leave anyway where a `DimMode` is active."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _autocast(dtype: torch.dtype | None) -> Any:

@@ -29,6 +29,7 @@ from symacct.recorder import Node
 
 Sizes = Mapping[str, int]
 _TRIES = 200
+_DISAGREEING_RUNS = 12  # what is still untested after so many stays an assumption
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
     left = list(account.assumptions)
     agreed: list[Sizes] = []
     groups = [[a for a in left if a.relation not in ("", "==")]]
-    while groups:
+    disagreed = 0
+    while groups and disagreed < _DISAGREEING_RUNS:
         group = [a for a in groups.pop() if a in left]
         point = _breaking(account.trial_sizes, left, group) if group else None
         if point is None:
@@ -101,6 +103,7 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
             left = [a for a in left if a not in broken]
             groups.append([a for a in group if a not in broken])
             continue
+        disagreed += 1
         tried = [a for a in group if a in broken]
         groups.append([a for a in group if a not in broken])
         if len(tried) > 1:

@@ -102,9 +102,9 @@ def _account(
 
     found = load(target)
     if build:
-        found = build_model(found, **{n: s for n, s in sizes.items() if n in _parameters(found)})
+        found = build_model(found, **{n: s for n, s in sizes.items() if n in (_parameters(found) or ())})
         sizes = {n: s for n, s in sizes.items() if n not in build_of(found).dims}  # type: ignore[union-attr]
-    elif callable(found) and not isinstance(found, torch.nn.Module) and not _required(found):
+    elif callable(found) and not isinstance(found, torch.nn.Module) and _parameters(found) == []:
         found = found()
     if isinstance(found, Account):
         if specs:
@@ -152,18 +152,16 @@ def _optimizer(name: str) -> Any:
     return found
 
 
-def _parameters(function: Any) -> Any:
+def _parameters(function: Any) -> list[str] | None:
+    """The parameters that must be given; None for builtins, which do not tell."""
     import inspect
 
     try:
-        return inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return {}
-
-
-def _required(function: Any) -> list[str]:
-    kinds = ("VAR_POSITIONAL", "VAR_KEYWORD")
-    return [n for n, p in _parameters(function).items() if p.default is p.empty and p.kind.name not in kinds]
+        return None
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
 
 
 def _pairs(text: str) -> dict[str, int]:

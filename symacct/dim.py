@@ -114,7 +114,7 @@ class Assumption:
         """Whether sizes satisfy the relation; None while a dim in it has no size."""
         if not self.relation:
             return True
-        left, right = self.left.subs(sizes), self.right.subs(sizes)
+        left, right = self.left.xreplace(sizes), self.right.xreplace(sizes)
         if left.free_symbols or right.free_symbols:
             return None
         return bool(RELATIONS[self.relation](left, right))
@@ -176,29 +176,59 @@ def forget_since(count: int) -> None:
         _scopes[-1].cache.clear()
 
 
+_refused: list[list[tuple[sympy.Expr, sympy.Expr]]] = []
+
+
+@contextmanager
+def refusals() -> Iterator[list[tuple[sympy.Expr, sympy.Expr]]]:
+    """Collect the pairs of sizes that are compared and found unequal: what an op that fails may have wanted."""
+    _refused.append([])
+    try:
+        yield _refused[-1]
+    finally:
+        _refused.pop()
+
+
 def settle(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:
     """The assumptions without repeats and without those that the others make certain."""
-    unique = list(dict.fromkeys(assumptions))
+    unique = _strongest(dict.fromkeys(assumptions))
     divisible = [a.left.args for a in unique if a.relation == "==" and isinstance(a.left, sympy.Mod) and a.right == 0]
     kept = []
     for each in unique:
         if each.relation and not (isinstance(each.left, sympy.Mod) and each.left.args in divisible):
             left, right = simplify(each.left, divisible), simplify(each.right, divisible)
-            if always(each.relation, left, right) or (each.relation == "!=" and _implied(each, unique)):
+            if always(each.relation, left, right):
                 continue
         kept.append(each)
     return tuple(kept)
 
 
-def _implied(unequal: Assumption, others: Iterable[Assumption]) -> bool:
-    """Whether a strict bound among the others excludes the number that is said to be unequal."""
-    return any(
-        a.left == unequal.left
-        and exact(a.right)
-        and exact(unequal.right)
-        and ((a.relation == ">" and a.right >= unequal.right) or (a.relation == "<" and a.right <= unequal.right))
-        for a in others
-    )
+def _strongest(assumptions: Iterable[Assumption]) -> list[Assumption]:
+    """Of several bounds on one expression keep the tightest on either side, and of "unequal" what no bound implies."""
+    lowest: dict[sympy.Expr, Any] = {}
+    highest: dict[sympy.Expr, Any] = {}
+    for each in assumptions:
+        if each.relation in (">", ">=") and exact(each.right):
+            bound = each.right + (each.relation == ">")
+            lowest[each.left] = max(lowest.get(each.left, bound), bound)
+        elif each.relation in ("<", "<=") and exact(each.right):
+            bound = each.right - (each.relation == "<")
+            highest[each.left] = min(highest.get(each.left, bound), bound)
+    kept = []
+    for each in assumptions:
+        low, high = lowest.get(each.left), highest.get(each.left)
+        if exact(each.right):
+            loose = {
+                ">": low is not None and each.right + 1 < low,
+                ">=": low is not None and each.right < low,
+                "<": high is not None and each.right - 1 > high,
+                "<=": high is not None and each.right > high,
+                "!=": (low is not None and each.right < low) or (high is not None and each.right > high),
+            }.get(each.relation, False)
+            if loose:
+                continue
+        kept.append(each)
+    return kept
 
 
 def note(text: str) -> None:
@@ -236,9 +266,23 @@ def _quotient(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, bool]:
 
 def _floordiv(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
     quotient, whole = _quotient(a, b)
-    if whole or _divides(a, b):
-        return quotient
-    return simplify(sympy.floor(quotient), [pair for scope in _scopes for pair in scope.divisible])
+    return quotient if whole or _mod(a, b) == 0 else simplify(sympy.floor(quotient), _divisible())
+
+
+def _mod(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    if _quotient(a, b)[1]:
+        return sympy.Integer(0)
+    remainder = sympy.Mod(a, b)
+    known = _divisible()
+    stripped = _strip_factor(remainder)
+    if isinstance(stripped, sympy.Mod) and stripped.args in known:
+        return sympy.Integer(0)
+    return simplify(remainder, known)
+
+
+def _divisible() -> list[tuple[sympy.Expr, sympy.Expr]]:
+    """What the scopes know to be divisible by what."""
+    return [pair for scope in _scopes for pair in scope.divisible]
 
 
 def simplify(expr: sympy.Expr, divisible: Iterable[tuple[sympy.Expr, sympy.Expr]]) -> sympy.Expr:
@@ -252,18 +296,6 @@ def simplify(expr: sympy.Expr, divisible: Iterable[tuple[sympy.Expr, sympy.Expr]
             resolved = inside.xreplace({r: r.func(*(sympy.expand(x) for x in r.args)) for r in parts})
             expr = sympy.expand(resolved.subs(part, dim / divisor))
     return expr
-
-
-def _divides(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Whether a scope's assumptions say that b divides a."""
-    if not any(s.divisible for s in _scopes):
-        return False
-    remainder = _strip_factor(_mod(a, b))
-    return isinstance(remainder, sympy.Mod) and any(remainder.args in s.divisible for s in _scopes)
-
-
-def _mod(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    return sympy.Integer(0) if _quotient(a, b)[1] else sympy.Mod(a, b)
 
 
 def _extreme(a: sympy.Expr, b: sympy.Expr, otherwise: Any, relation: str) -> sympy.Expr:
@@ -394,6 +426,8 @@ def compare(relation: str, a: int, b: int, *, by_user: bool) -> bool:
     """
     if not _scopes:
         return bool(RELATIONS[relation](int(a), int(b)))
+    if _refused and relation in ("==", "!=") and int(a) != int(b):
+        _refused[-1].append((expr_of(a), expr_of(b)))
     cache = _scopes[-1].cache
     key = (relation, a.key if type(a) is Dim else int(a), b.key if type(b) is Dim else int(b), by_user)
     if key not in cache:

@@ -18,6 +18,8 @@ The message says what is wrong, where, with which sizes, and what to do.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SymacctError(Exception):
     """Base of all errors that symacct raises on purpose."""
@@ -48,7 +50,12 @@ class TargetError(SymacctError):
 
 
 class TraceError(SymacctError):
-    """The model failed while it ran on tensors without data."""
+    """The model failed while it ran on tensors without data.
+
+    ``unequal`` lists pairs of symbolic sizes that the failing op found unequal.
+    """
+
+    unequal: tuple[tuple[Any, Any], ...] = ()
 
 
 class DataDependentError(TraceError):

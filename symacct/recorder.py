@@ -11,14 +11,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 import torch
 
-from symacct import dim as sym
+from symacct import dim
 from symacct.calls import describe, schema_of, size_of
 from symacct.cost import Call
 from symacct.errors import DataDependentError, TraceError
@@ -130,6 +130,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.paused = False
         self.watch: Watch | None = None
         self.failure: tuple[Exception, str] | None = None  # the last op that raised, and where
+        self.unequal: list[tuple[Any, Any]] = []  # sizes that it found unequal
         self._memo: dict[Any, _Known] = {}
         self._layout_ids: dict[tuple[Any, ...], int] = {}
         self._storages: dict[int, int] = {}
@@ -263,7 +264,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except Exception as error:
             if self.failure is None or self.failure[0] is not error:
                 self.failure = (error, self._describe_failure(func, args, kwargs))
+                self.unequal = self._unequal_sizes(func, args, kwargs)
             raise
+
+    def _unequal_sizes(self, func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+        """Run a failing op again to see which sizes it found unequal."""
+        with dim.refusals() as pairs, suppress(Exception):
+            run_symbolic(self.mode, func, args, kwargs)
+        return list(dict.fromkeys((a, b) for a, b in pairs if a.free_symbols or b.free_symbols))
 
     def _describe_failure(self, func: Any, args: Any, kwargs: Any) -> str:
         shapes = [f"({', '.join(map(repr, t.size()))})" for t in _tensors_in((args, kwargs))]
@@ -381,7 +389,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "without data cannot give; pass that number as a plain argument instead"
             )
         answer = False if dtype is torch.bool else 1.0
-        sym.note(f"a value that depends on data was taken as {answer} at {self.place()}")
+        dim.note(f"a value that depends on data was taken as {answer} at {self.place()}")
         return answer
 
     # -- nodes -------------------------------------------------------------------------

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from symacct import dim
-from symacct.account import Account
-from symacct.capture import Program, build_of
+from symacct.account import Account, evaluate
+from symacct.capture import Program, Step, build_of
 from symacct.check import check as check_account
 from symacct.dim import Dim
-from symacct.errors import DimError, SpecError, TargetError, UnknownOpError
+from symacct.errors import DimError, SpecError, TargetError, TraceError, UnknownOpError
 from symacct.progress import say
 from symacct.rule import Rules
 from symacct.specs import DTYPES, Spec, names_in, read_specs
@@ -57,7 +57,7 @@ def trace(
     trial = _trial_dims(target, args, kwargs, dict(sizes or {}))
     program = Program(target, args, kwargs, loss, optimizer, _dtype(autocast), train)
     say(f"tracing {_title(target)}")
-    step = program.run(trial, symbolic=True)
+    step, trial = _run(program, trial, set(sizes or ()))
     if rules is None:
         from symacct.rules import default_rules
 
@@ -81,6 +81,32 @@ def trace(
         checked = check_account(account, program)
         account.checked, account.assumptions = checked.sizes, checked.assumptions
     return account
+
+
+def _run(program: Program, trial: dict[str, Dim], given: set[str]) -> tuple[Step, dict[str, Dim]]:
+    """Run symbolically; where an op needs two sizes to be equal, give an input's dim the size that it needs, and record it."""
+    made = build_of(program.target)
+    free = [name for name in trial if name not in given and not (made and name in made.dims)]
+    while True:
+        try:
+            return program.run(trial, symbolic=True), trial
+        except TraceError as error:
+            name, size = _wanted_size(error, trial, free)
+            if not name:
+                raise
+            free.remove(name)
+            trial = {**trial, name: dim.new_dim(name, size)}
+
+
+def _wanted_size(error: TraceError, trial: Mapping[str, int], free: list[str]) -> tuple[str, int]:
+    sizes = {name: int(size) for name, size in trial.items()}
+    for pair in error.unequal:
+        for lone, other in (pair, pair[::-1]):
+            if lone.is_Symbol and lone.name in free and lone not in other.free_symbols and other != 1:
+                size = evaluate(other, sizes)
+                if isinstance(size, int) and size > 0:
+                    return lone.name, size
+    return "", 0
 
 
 def _title(target: Any) -> str:
