@@ -5,10 +5,8 @@ PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint 
 .PHONY: setup check lint types test slow bench clean
 
 setup: ## the library and all that its tests need
-	$(PIP) --editable . --group test --group lint
-	# Their metadata ask for another torch than the pinned one; the models in them do not need it.
-	$(PIP) --no-deps torchvision timm fvcore
-	$(PIP) transformers pillow iopath yacs termcolor tabulate portalocker
+	$(PIP) --editable '.[test,lint]'
+	$(PIP) --no-deps --requirement tests/models.txt
 
 check: lint types test
 
@@ -20,6 +18,7 @@ types: ## on an installed copy, where symacct and symacct.rules lie side by side
 	rm -rf build
 	$(PIP) --no-deps --target build/types .
 	cd build/types && $(PYTHON) -m mypy --config-file ../../pyproject.toml -p symacct
+	rm -rf build
 
 test:
 	$(PYTHON) -m pytest -m "not slow and not gpu" --cov --cov-report=term

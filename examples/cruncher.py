@@ -37,4 +37,4 @@ if __name__ == "__main__":
     print("parameters     ", sa.formula(step.params))
     print("optimizer bytes", sa.formula(step.optimizer_bytes))
     small = step.at(B=8, D=64)
-    print("at B=8, D=64   ", small.forward, "forward,", small.backward, "backward,", sa.formula(small.params), "parameters")
+    print("at B=8, D=64   ", small.forward, "and", small.backward, "for", sa.formula(small.params), "parameters")

@@ -27,4 +27,4 @@ if __name__ == "__main__":
     print("backward  ", step.backward)
     print("parameters", sa.formula(step.params))
     small = step.at(B=1, L=1024, H=12, Dh=64, V=50257, P=1024)
-    print("GPT-2 small:", sa.formula(small.params), "parameters, one sequence of 1024 tokens is", small.forward, "FLOP forward")
+    print("GPT-2 small:", sa.formula(small.params), "parameters,", small.forward, "FLOP forward for 1024 tokens")

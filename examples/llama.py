@@ -38,4 +38,4 @@ if __name__ == "__main__":
     print("backward  ", step.backward)
     print("parameters", sa.formula(step.params))
     large = step.at(B=1, L=8192, G=8, H=4, Dh=128, F=14336, V=128256)
-    print("as wide as Llama 3 8B:", sa.formula(large.params), "parameters,", large.forward, "FLOP forward for 8192 tokens")
+    print("as wide as Llama 3 8B:", sa.formula(large.params), "parameters,", large.forward, "FLOP forward")

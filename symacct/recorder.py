@@ -31,12 +31,14 @@ from symacct.torch_private import (
     UnsupportedOperatorException,
     current_autograd_node,
     decomposes,
+    is_symbolic,
     make_view,
     new_fake,
     next_sequence_nr,
     no_dispatch,
     run_symbolic,
     sequence_nr,
+    storage_key,
 )
 
 PHASES = ("forward", "backward", "recompute", "optimizer")
@@ -98,6 +100,22 @@ class _Known:
     call: int
     outputs: list[_Output] | None  # None: the result is not made of plain tensors, run it again
     container: Callable[[list[Any]], Any] | None
+
+
+@dataclass(slots=True)
+class _Use:
+    """A call as it passes by: its arguments, and the tensors among them in order."""
+
+    func: Any
+    args: Any
+    kwargs: Any
+    tensors: list[Any] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    adopted: bool = False  # whether a real tensor was among them
+
+    def data(self) -> list[Any]:
+        """What is known of each tensor's data."""
+        return [t.__dict__.get("_symacct_data") for t in self.tensors]
 
 
 @dataclass
@@ -177,8 +195,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
     def _storage(self, tensor: torch.Tensor) -> int:
-        storage = tensor.untyped_storage()
-        key = storage._cdata
+        storage, key = tensor.untyped_storage(), storage_key(tensor)
         found = self._storages.get(key)
         if found is None:
             found = self._storage_count
@@ -206,20 +223,41 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        tensors: list[Any] = []
-        values: list[Value] = []
-        number: dict[int, int] = {}
-        cacheable = True
+        use = _Use(func, args, kwargs)
+        key = self._key(use)
+        if use.adopted:
+            use.args, use.kwargs = _swap((args, kwargs), use.tensors)
+        data = use.data()
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return self._scalar(use.tensors[0], data[0])
+        known = self._memo.get(key) if key is not None else None
+        if known is not None and known.outputs is not None:
+            outputs, out_values = self._replay(known, use)
+            result = known.container(outputs) if known.container else outputs[0]
+            call = known.call
+        else:
+            result = self._run(use)
+            call, out_values = self._learn(key, use, result)
+        self._compute(use, data, result)
+        if not self.paused:
+            self._append(use, call, out_values)
+        return result
+
+    def _key(self, use: _Use) -> Any:
+        """What the shapes of the result depend on; None if that cannot be told. Fills in the tensors of the call."""
+        number: dict[int, int] = {}  # storages by first appearance: which operands overlap matters, which they are not
+        tellable = True
 
         def key_of(value: Any) -> Any:
-            nonlocal cacheable
+            nonlocal tellable
             if isinstance(value, torch.Tensor):
-                if type(value) is not FakeTensor and not isinstance(value, FakeTensor):
+                if not isinstance(value, FakeTensor):
                     value = self._adopt(value)
-                tensors.append(value)
-                v = self.value_of(value)
-                values.append(v)
-                return (v.layout, number.setdefault(v.storage, len(number)))
+                    use.adopted = True
+                known = self.value_of(value)
+                use.tensors.append(value)
+                use.values.append(known)
+                return (known.layout, number.setdefault(known.storage, len(number)))
             kind = type(value)
             if kind is list or kind is tuple or kind is torch.Size:
                 return tuple([key_of(v) for v in value])
@@ -227,55 +265,39 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return value.node.expr
             if kind in _PLAIN:
                 return (kind, value)
-            cacheable = False
+            tellable = False
             return None
 
-        key = (func, tuple([key_of(a) for a in args]), tuple([(k, key_of(v)) for k, v in kwargs.items()]))
-        constants = [t.__dict__.get("_symacct_data") for t in tensors]
-        if func is torch.ops.aten._local_scalar_dense.default:
-            return self._scalar(tensors[0], constants[0], values, func)
-        known = self._memo.get(key) if cacheable else None
-        if known is not None and known.outputs is not None:
-            outputs, out_values = self._replay(known, tensors, values)
-            result = known.container(outputs) if known.container else outputs[0]
-            call = known.call
-        else:
-            args, kwargs = _swap((args, kwargs), tensors)
-            result = self._run(func, args, kwargs)
-            call, out_values = self._learn(key if cacheable else None, func, args, kwargs, result, tensors, values)
-        self._compute(func, args, kwargs, tensors, constants, result)
-        if not self.paused:
-            self._append(func, args, kwargs, tensors, values, call, out_values)
-        return result
+        args = tuple([key_of(a) for a in use.args])
+        kwargs = tuple([(k, key_of(v)) for k, v in use.kwargs.items()])
+        return (use.func, args, kwargs) if tellable else None
 
-    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _run(self, use: _Use) -> Any:
+        name = schema_of(use.func).name
         try:
-            return run_symbolic(self.mode, func, args, kwargs)
+            return run_symbolic(self.mode, use.func, use.args, use.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             raise DataDependentError(
-                f"{schema_of(func).name} at {self.place()}: the shape of its result depends on data, and tensors "
-                "without data have none; give the model inputs (or a setting) that avoid it"
+                f"{name} at {self.place()}: the shape of its result depends on data, and tensors without data have "
+                "none; give the model inputs (or a setting) that avoid it"
             ) from None
         except UnsupportedOperatorException:
             raise TraceError(
-                f"{schema_of(func).name} at {self.place()}: torch has no shape function for this op with symbolic "
-                "sizes; register one with torch.library.register_fake, or give the sizes as numbers"
+                f"{name} at {self.place()}: torch has no shape function for this op with symbolic sizes; register one "
+                "with torch.library.register_fake, or give the sizes as numbers"
             ) from None
         except Exception as error:
             if self.failure is None or self.failure[0] is not error:
-                self.failure = (error, self._describe_failure(func, args, kwargs))
-                self.unequal = self._unequal_sizes(func, args, kwargs)
+                shapes = ", ".join(f"({', '.join(map(repr, t.size()))})" for t in use.tensors)
+                self.failure = (error, f"{name} on {shapes or 'no tensors'} at {self.place()}")
+                self.unequal = self._unequal_sizes(use)
             raise
 
-    def _unequal_sizes(self, func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    def _unequal_sizes(self, use: _Use) -> list[tuple[Any, Any]]:
         """Run a failing op again to see which sizes it found unequal."""
         with dim.refusals() as pairs, suppress(Exception):
-            run_symbolic(self.mode, func, args, kwargs)
+            run_symbolic(self.mode, use.func, use.args, use.kwargs)
         return list(dict.fromkeys((a, b) for a, b in pairs if a.free_symbols or b.free_symbols))
-
-    def _describe_failure(self, func: Any, args: Any, kwargs: Any) -> str:
-        shapes = [f"({', '.join(map(repr, t.size()))})" for t in _tensors_in((args, kwargs))]
-        return f"{schema_of(func).name} on {', '.join(shapes) or 'no tensors'} at {self.place()}"
 
     def _adopt(self, tensor: torch.Tensor) -> FakeTensor:
         """A real tensor that the program brought along, as a fake one with the same identity throughout."""
@@ -289,95 +311,74 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- the memo --------------------------------------------------------------------
 
-    def _learn(
-        self, key: Any, func: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], values: list[Value]
-    ) -> tuple[int, list[Value | None]]:
-        flat, container = _flatten(result)
-        by_identity = {id(t): i for i, t in enumerate(tensors)}
-        by_storage = {v.storage: i for i, v in reversed(list(enumerate(values)))}
-        if torch.Tag.inplace_view in func.tags:
-            for t in tensors:
+    def _learn(self, key: Any, use: _Use, result: Any) -> tuple[int, list[Value | None]]:
+        """Note what a call gave, for the next time; returns its number and its results' values."""
+        moved = torch.Tag.inplace_view in use.func.tags
+        if moved:
+            for t in use.tensors:
                 t.__dict__.pop("_symacct", None)
-        outputs: list[_Output] | None = []
-        out_values: list[Value | None] = []
-        fresh: set[int] = set()
+        flat, container = _flatten(result)
+        arguments = {id(t): i for i, t in enumerate(use.tensors)}
+        storages = {v.storage: i for i, v in reversed(list(enumerate(use.values)))}
+        outputs: list[_Output] = []
+        values: list[Value | None] = []
         for t in flat:
-            if t is None:
-                out_values.append(None)
-                made = _Output("none")
-            elif not isinstance(t, FakeTensor):
-                out_values.append(None)
-                outputs = None
-                continue
-            elif id(t) in by_identity:
-                out_values.append(self.value_of(t))
-                made = _Output("argument", argument=by_identity[id(t)])
+            if not isinstance(t, FakeTensor):
+                values.append(None)
+                outputs.append(_Output("none"))
+            elif id(t) in arguments:
+                values.append(self.value_of(t))
+                outputs.append(_Output("argument", argument=arguments[id(t)]))
             else:
-                layout = self._layout(t)
-                value = self._new_value(t, layout)
-                out_values.append(value)
-                made = _Output(
-                    "view" if value.storage in by_storage else "new",
-                    layout,
-                    by_storage.get(value.storage, -1),
-                    tuple(t.size()),
-                    tuple(t.stride()),
-                    t.storage_offset(),
-                    t.dtype,
-                    t.fake_device,
-                )
-                if value.storage in fresh or t.is_conj() or t.is_neg() or t.layout != torch.strided:
-                    outputs = None
-                fresh.add(value.storage)
-            if outputs is not None:
-                outputs.append(made)
-        if torch.Tag.inplace_view in func.tags or not _repeatable(func):
-            outputs = None
+                value = self._new_value(t, self._layout(t))
+                values.append(value)
+                outputs.append(_output_of(t, value, storages.get(value.storage, -1)))
+        again = self._memo.get(key) if key is not None else None
+        if again is not None:
+            return again.call, values
         index = len(self.record.calls)
-        known = self._memo.get(key) if key is not None else None
-        if known is None:
-            self.record.calls.append(describe(func, args, kwargs, result))
-            if key is not None:
-                self._memo[key] = _Known(index, outputs, container)
-        else:
-            index = known.call
-        return index, out_values
+        self.record.calls.append(describe(use.func, use.args, use.kwargs, result))
+        if key is not None:
+            repeatable = not moved and _repeatable(use.func) and _remakeable(flat, values, storages)
+            self._memo[key] = _Known(index, outputs if repeatable else None, container)
+        return index, values
 
-    def _replay(self, known: _Known, tensors: list[Any], values: list[Value]) -> tuple[list[Any], list[Value | None]]:
+    def _replay(self, known: _Known, use: _Use) -> tuple[list[Any], list[Value | None]]:
+        """Make the results of a known call again, without torch."""
         outputs: list[Any] = []
-        out_values: list[Value | None] = []
+        values: list[Value | None] = []
         for out in known.outputs or ():
             if out.kind == "argument":
-                outputs.append(tensors[out.argument])
-                out_values.append(values[out.argument])
+                outputs.append(use.tensors[out.argument])
+                values.append(use.values[out.argument])
             elif out.kind == "none":
                 outputs.append(None)
-                out_values.append(None)
+                values.append(None)
             else:
                 if out.kind == "new":
                     made = new_fake(self.mode, out.size, out.stride, out.dtype, out.device)
                 else:
-                    made = make_view(self.mode, tensors[out.argument], out.size, out.stride, out.offset, out.dtype)
+                    made = make_view(self.mode, use.tensors[out.argument], out.size, out.stride, out.offset, out.dtype)
                 outputs.append(made)
-                out_values.append(self._new_value(made, out.layout))
-        return outputs, out_values
+                values.append(self._new_value(made, out.layout))
+        return outputs, values
 
     # -- small data --------------------------------------------------------------------
 
-    def _compute(self, func: Any, args: Any, kwargs: Any, tensors: list[Any], data: list[Any], result: Any) -> None:
+    def _compute(self, use: _Use, data: list[Any], result: Any) -> None:
         """Carry the data of small tensors that come from plain numbers: step counters, schedules, masks."""
-        if None not in data and _has_plain_data(func, result):
-            by_id = {id(t): d for t, d in zip(tensors, data, strict=True)}
+        if None not in data and _has_plain_data(use.func, result):
+            by_id = {id(t): d for t, d in zip(use.tensors, data, strict=True)}
             with no_dispatch():
-                real = func(*_substitute(args, by_id), **_substitute(kwargs, by_id))
+                real = use.func(*_substitute(use.args, by_id), **_substitute(use.kwargs, by_id))
             for t, r in zip(_flatten(result)[0], _flatten(real)[0], strict=True):
                 if isinstance(r, torch.Tensor):
                     t.__dict__["_symacct_data"] = r
-        elif schema_of(func).mutated and len(data) > data.count(None):
-            for t in tensors:  # which of them is written does not matter: forgetting is always right
+        elif len(data) > data.count(None) and schema_of(use.func).mutated:
+            for t in use.tensors:  # which of them is written does not matter: forgetting is always right
                 t.__dict__.pop("_symacct_data", None)
 
-    def _scalar(self, tensor: Any, data: Any, values: list[Value], func: Any) -> Any:
+    def _scalar(self, tensor: Any, data: Any) -> Any:
         """``tensor.item()``: the value where it is known, else a stand-in that becomes an assumption."""
         if data is not None:
             with no_dispatch():
@@ -394,10 +395,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- nodes -------------------------------------------------------------------------
 
-    def _append(
-        self, func: Any, args: Any, kwargs: Any, tensors: list[Any], values: list[Value], call: int, outputs: Any
-    ) -> None:
-        refs = {id(t): v for t, v in zip(tensors, values, strict=True)}
+    def _append(self, use: _Use, call: int, outputs: Any) -> None:
+        refs = {id(t): v for t, v in zip(use.tensors, use.values, strict=True)}
         index = len(self.record.nodes)
         phase, path, forward = self.phase, self.path(), -1
         source = _source()
@@ -411,8 +410,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     forward, path, source = self._origin(node, path, source)
                 else:
                     self._forward_of.setdefault(next_sequence_nr() - 1, index)
-        arguments, named = _substitute(args, refs), _substitute(kwargs, refs) if kwargs else {}
-        made = Node(index, func, arguments, named, call, outputs, phase, path, source, forward)
+        args, kwargs = _substitute(use.args, refs), _substitute(use.kwargs, refs) if use.kwargs else {}
+        made = Node(index, use.func, args, kwargs, call, outputs, phase, path, source, forward)
         self.record.nodes.append(made)
         if self.watch is not None:
             self.watch(made, self.record.calls[call])
@@ -466,6 +465,29 @@ def _is_composite(func: Any) -> bool:
     if found is None:
         found = _composite[func] = decomposes(func)
     return found
+
+
+def _output_of(tensor: FakeTensor, value: Value, base: int) -> _Output:
+    """How to make a tensor like this one: on its own storage, or as a view of argument number ``base``."""
+    return _Output(
+        "new" if base < 0 else "view",
+        value.layout,
+        base,
+        tuple(tensor.size()),
+        tuple(tensor.stride()),
+        tensor.storage_offset(),
+        tensor.dtype,
+        tensor.fake_device,
+    )
+
+
+def _remakeable(flat: list[Any], values: list[Value | None], storages: dict[int, int]) -> bool:
+    """Whether `_output_of` says all there is to say: plain strided tensors, no two new ones on one storage."""
+    fresh = [v.storage for v in values if v is not None and v.storage not in storages]
+    return len(fresh) == len(set(fresh)) and all(
+        t is None or (isinstance(t, FakeTensor) and t.layout == torch.strided and not t.is_conj() and not t.is_neg())
+        for t in flat
+    )
 
 
 def _repeatable(func: Any) -> bool:
@@ -523,14 +545,6 @@ def _substitute(value: Any, by_id: dict[int, Any]) -> Any:
     return value
 
 
-def _tensors_in(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple, dict)):
-        return [t for v in (value.values() if isinstance(value, dict) else value) for t in _tensors_in(v)]
-    return []
-
-
 def _swap(value: Any, tensors: list[Any]) -> Any:
     """The arguments with real tensors replaced by the fake ones that were made of them, in order."""
     queue = iter(tensors)
@@ -584,13 +598,10 @@ def source_kind(filename: str) -> str:
 
 def _has_plain_data(func: Any, result: Any) -> bool:
     """Whether a result is small, of known size, on the CPU, and neither random nor uninitialised."""
-    if torch.Tag.nondeterministic_seeded in func.tags or "empty" in func._opname:
+    if torch.Tag.nondeterministic_seeded in func.tags or "empty" in schema_of(func).name:
         return False
     flat = _flatten(result)[0]
     return bool(flat) and all(
-        isinstance(t, FakeTensor)
-        and t.fake_device.type == "cpu"
-        and not t._has_symbolic_sizes_strides
-        and t.numel() <= SMALL
+        isinstance(t, FakeTensor) and t.fake_device.type == "cpu" and not is_symbolic(t) and t.numel() <= SMALL
         for t in flat
     )

@@ -13,6 +13,8 @@ from typing import Any
 
 from symacct.errors import TargetError
 
+_loaded: dict[Path, ModuleType] = {}
+
 
 def load(where: str) -> Any:
     """The object that ``FILE.py:NAME`` or ``package.module:NAME`` names.
@@ -38,19 +40,23 @@ def load(where: str) -> Any:
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise TargetError(f"there is no file {path}")
+    path = path.resolve()
+    if path in _loaded:  # a target and its rules may share a file, which must not run twice
+        return _loaded[path]
     name = f"symacct_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TargetError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.resolve().parent))  # as `python FILE.py` would
+    sys.path.insert(0, str(path.parent))  # as `python FILE.py` would
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise TargetError(_failure(str(path), error)) from error
     finally:
         sys.path.pop(0)
+    _loaded[path] = module
     return module
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "current_autograd_node",
     "decomposes",
     "from_symint",
+    "is_symbolic",
     "make_view",
     "new_fake",
     "new_fake_mode",
@@ -377,6 +378,11 @@ def make_view(
         elem = torch.empty((0,), dtype=dtype, device="meta")
         elem.set_(base.untyped_storage(), offset, size, stride)
     return FakeTensor(mode, elem, base.fake_device)
+
+
+def is_symbolic(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a symbolic size or stride."""
+    return bool(tensor._has_symbolic_sizes_strides)
 
 
 def storage_key(tensor: torch.Tensor) -> int:

@@ -84,7 +84,7 @@ def trace(
 
 
 def _run(program: Program, trial: dict[str, Dim], given: set[str]) -> tuple[Step, dict[str, Dim]]:
-    """Run symbolically; where an op needs two sizes to be equal, give an input's dim the size that it needs, and record it."""
+    """Run symbolically. Where an op needs sizes to be equal, an input's dim gets the trial size that it needs."""
     made = build_of(program.target)
     free = [name for name in trial if name not in given and not (made and name in made.dims)]
     while True:

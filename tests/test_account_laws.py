@@ -5,12 +5,12 @@ from functools import cache
 import pytest
 import sympy
 import torch
+from conftest import _account, _example
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 import symacct as sa
-from conftest import _account, _example
 
 FIELDS = ("flops", "pointwise", "bytes_read", "bytes_written")
 NAMES = ("two_layer", "cruncher", "llama", "gpt2", "resnet50")
@@ -96,6 +96,11 @@ def test_numbers_are_whole_and_add_up(name, account):
     check()
 
 
+def costed(step):
+    """The nodes that cost something, in order (at size 1 torch may make a view less or more)."""
+    return [(n.op, n.phase, n.path, n.cost) for n in step.nodes if n.cost != sa.Cost()]
+
+
 @cache
 def built_with(name, **sizes):
     """The account of an example whose dims are numbers from the start: a builder without dims, numbers in the specs."""
@@ -106,9 +111,7 @@ def built_with(name, **sizes):
         return sa.trace(model, f"{sizes['B']} {d}", loss=lambda y: (y**2).mean())
     if name == "cruncher":
         model = sa.build(lambda: example.Cruncher(sizes["D"], example.LAYERS))
-        return sa.trace(
-            model, f"{sizes['B']} {sizes['D']}", loss=lambda y: (y**2).mean(), optimizer=torch.optim.AdamW
-        )
+        return sa.trace(model, f"{sizes['B']} {sizes['D']}", loss=lambda y: (y**2).mean(), optimizer=torch.optim.AdamW)
     if name == "llama":
         model = sa.build(lambda: example.llama(**{n: sizes[n] for n in ("G", "H", "Dh", "F", "V")}))
     else:
@@ -120,14 +123,14 @@ def built_with(name, **sizes):
 @pytest.mark.parametrize("name", ["two_layer", "cruncher", "llama"])
 def test_symbols_then_numbers_is_numbers(name):
     """Sizes put into the formulas give what a trace gives that had these sizes in its specs."""
-    examples = 3 if name == "llama" else 8
+    examples = 2 if name == "llama" else 8
 
     @settings(derandomize=True, max_examples=examples, deadline=None)
     @given(SIZES[name])
     def check(sizes):
         ours, numbers = _account(name).at(**sizes), built_with(name, **sizes)
         assert numbers.dims == ()
-        assert [node.op for node in ours.nodes] == [node.op for node in numbers.nodes]
+        assert costed(ours) == costed(numbers)
         for phase, whole in numbers.phases.items():
             assert sums(ours.phases[phase]) == sums(whole)
         assert (ours.params, ours.param_bytes, ours.optimizer_bytes) == (

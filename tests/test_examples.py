@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-
 from conftest import EXAMPLES, TESTS
 
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))

@@ -1,0 +1,151 @@
+"""The house: who imports whom, what importing costs, what is public and documented."""
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import symacct
+
+ROOT = Path(symacct.__file__).parent
+# From left to right: nothing imports what stands to its right.
+ORDER = [
+    ["errors", "progress"],
+    ["cost", "printing"],
+    ["pattern"],
+    ["rule"],
+    ["rules"],
+    ["dim"],
+    ["torch_private"],
+    ["calls", "dim_mode", "specs"],
+    ["recorder"],
+    ["capture"],
+    ["account"],
+    ["graph", "check", "report"],
+    ["tracing"],
+    ["targets"],
+    ["cli"],
+    ["__main__"],
+]
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+# Methods of Account that hand over to what stands to the right of it import that when they are called.
+LATE = {("account", "graph"), ("account", "check"), ("account", "report")}
+
+
+def imports(path):
+    """(module, at top level) for each module of symacct that a file imports."""
+    tree = ast.parse(path.read_text())
+    top = set(ast.walk(ast.Module([n for n in tree.body if not isinstance(n, (ast.FunctionDef, ast.ClassDef))], [])))
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "symacct":
+            names = [node.module] if node.module != "symacct" else [f"symacct.{a.name}" for a in node.names]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names if a.name.startswith("symacct.")]
+        for name in names:
+            yield name.split(".")[1], node in top
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*.py")), ids=lambda p: p.stem)
+def test_imports_point_left(path):
+    """No file imports one that stands to its right."""
+    if path.stem == "__init__":
+        return
+    assert path.stem in RANK
+    for module, top in imports(path):
+        if module in RANK and (path.stem, module) not in LATE:
+            assert RANK[module] <= RANK[path.stem], f"{path.stem} imports {module}"
+        if (path.stem, module) in LATE:
+            assert not top
+
+
+def test_rules_need_no_torch():
+    """A rule file imports costs and rules, and neither torch nor the engine."""
+    for path in (Path(sys.modules["symacct.rules"].__file__) if "symacct.rules" in sys.modules else _rules()).parent.glob(
+        "*.py"
+    ):
+        text = path.read_text()
+        assert "import torch" not in text
+        for module, _ in imports(path):
+            assert module in ("cost", "rule", "rules", "pattern", "errors"), f"rules/{path.name} imports {module}"
+
+
+def _rules():
+    import symacct.rules
+
+    return Path(symacct.rules.__file__)
+
+
+def test_private_torch_is_in_one_file():
+    """Only torch_private.py imports or names what torch keeps to itself."""
+    for path in ROOT.glob("*.py"):
+        if path.stem == "torch_private":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
+                private = [p for p in (node.module or "").split(".") if p.startswith("_")]
+                names = [a.name for a in node.names if a.name.startswith("_") and a.name != "_pytree"]
+                assert not private and not names, f"{path.name}: {ast.unparse(node)}"
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+                assert not node.attr.startswith("_") or node.attr.endswith("__"), f"{path.name}: torch.{node.attr}"
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in ("_cdata", "_schema", "_opname", "_has_symbolic_sizes_strides"), path.name
+
+
+def in_fresh_python(code):
+    """What a fresh interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_import_is_light():
+    """`import symacct` alone loads neither torch nor SymPy; tracing needs none of the optional libraries."""
+    code = "import sys, json, symacct; print(json.dumps([m for m in ('torch', 'sympy', 'rich') if m in sys.modules]))"
+    assert json.loads(in_fresh_python(code)) == []
+    code = (
+        "import sys, json, symacct as sa\n"
+        "from torch import nn\n"
+        "account = sa.trace(sa.build(lambda D: nn.Linear(D, D)), 'B D')\n"
+        "extra = ('transformers', 'torchvision', 'jinja2', 'matplotlib', 'rich', 'typer', 'numpy', 'networkx', 'graphviz')\n"
+        "print(json.dumps([m for m in extra if m in sys.modules]))"
+    )
+    loaded = set(json.loads(in_fresh_python(code)))
+    assert loaded <= {"numpy", "jinja2"}  # torch itself loads these where they are installed
+
+
+def test_public_names():
+    """Every public name resolves, is listed once, and says what it is."""
+    assert sorted(symacct.__all__) == sorted(set(symacct.__all__))
+    for name in symacct.__all__:
+        found = getattr(symacct, name)
+        if name != "__version__":
+            assert inspect.getdoc(found), name
+    assert set(symacct.__all__) == set(dir(symacct))
+    with pytest.raises(AttributeError, match="module 'symacct' has no attribute 'nothing'"):
+        _ = symacct.nothing
+
+
+def test_public_functions_and_classes_are_documented():
+    """Every function, class and method without a leading underscore has a docstring, and so has every file."""
+    for path in [*ROOT.glob("*.py"), *_rules().parent.glob("*.py")]:
+        tree = ast.parse(path.read_text())
+        assert ast.get_docstring(tree), path
+        public = (ast.FunctionDef, ast.ClassDef)
+        classes = [c for c in tree.body if isinstance(c, ast.ClassDef) and not c.name.startswith("_")]
+        for node in [*tree.body, *(m for c in classes for m in c.body)]:
+            if isinstance(node, public) and not node.name.startswith("_"):
+                short_protocol = path.stem == "torch_private"  # torch's names, documented by torch
+                assert ast.get_docstring(node) or short_protocol, f"{path.name}: {node.name}"
+
+
+def test_errors_form_one_tree():
+    """Every error of symacct is a SymacctError, and the docstring of errors.py names each."""
+    from symacct import errors
+
+    for name, found in vars(errors).items():
+        if isinstance(found, type) and issubclass(found, BaseException):
+            assert issubclass(found, errors.SymacctError)
+            assert name in errors.__doc__
