@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from symacct.account import Account, Phase
+    from symacct.assumptions import Assumption
     from symacct.capture import build
     from symacct.cost import Call, Cost, TensorMeta
-    from symacct.dim import Assumption, Dim, dims
+    from symacct.dim import Dim, dims
     from symacct.errors import SymacctError
     from symacct.printing import formula
     from symacct.rule import Rules
@@ -29,7 +30,7 @@ __version__ = "0.1.0"
 # Names are imported on first use, so that `import symacct` costs nothing of its own.
 _HOME = {
     "Account": "account",
-    "Assumption": "dim",
+    "Assumption": "assumptions",
     "Call": "cost",
     "Cost": "cost",
     "Dim": "dim",

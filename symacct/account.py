@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
+from symacct.assumptions import Assumption, require
 from symacct.capture import Held, Program, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
-from symacct.dim import Assumption, check_size, require, symbol
+from symacct.dim import check_size, symbol
 from symacct.errors import MissingSizeError, UnknownDimError
 from symacct.recorder import PHASES, Node, Value
 from symacct.rule import Rules

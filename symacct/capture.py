@@ -20,10 +20,10 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from symacct import dim as sym
+from symacct.assumptions import Assumption, Scope, scope
 from symacct.calls import Describer
 from symacct.cost import TensorMeta
-from symacct.dim import Assumption, Dim, Scope
+from symacct.dim import Dim, new_dim, plain
 from symacct.dim_mode import DimMode
 from symacct.errors import DimError, SpecError, SymacctError, TargetError, TraceError
 from symacct.progress import say
@@ -45,6 +45,7 @@ class Build:
     dims: Mapping[str, Dim]
     mode: FakeTensorMode
     assumptions: tuple[Assumption, ...]
+    lost: Mapping[int, Any]  # see assumptions.Scope
 
 
 _builds: weakref.WeakKeyDictionary[nn.Module, Build] = weakref.WeakKeyDictionary()
@@ -68,15 +69,15 @@ def build(builder: Callable[..., nn.Module], /, **sizes: int) -> nn.Module:
         if name not in parameters:
             raise DimError(f"build(): {name}={size}, but the builder's dims are {', '.join(parameters) or 'none'}")
     made = {
-        name: sym.new_dim(name, sizes.get(name))
+        name: new_dim(name, sizes.get(name))
         for name, p in parameters.items()
         if p.default is inspect.Parameter.empty or name in sizes
     }
     mode = new_fake_mode()
-    scope = Scope()
+    collected = Scope()
     say("building the model")
-    model = _construct(builder, made, mode, scope)
-    _builds[model] = Build(builder, made, mode, tuple(scope.assumptions.values()))
+    model = _construct(builder, made, mode, collected)
+    _builds[model] = Build(builder, made, mode, tuple(collected.assumptions.values()), collected.lost)
     return model
 
 
@@ -85,11 +86,11 @@ def build_of(model: Any) -> Build | None:
     return _builds.get(model) if isinstance(model, nn.Module) else None
 
 
-def _construct(builder: Callable[..., Any], sizes: Mapping[str, int], mode: FakeTensorMode, scope: Scope) -> nn.Module:
+def _construct(builder: Callable[..., Any], sizes: Mapping[str, int], mode: FakeTensorMode, into: Scope) -> nn.Module:
     recorder = Recorder(mode)
     where = getattr(builder, "__name__", "builder")
     failures = _failures(recorder, f"building {where}")
-    with quiet(), sym.scope(scope), mode, recorder, recorder.pause(), DimMode(initialize=False), failures:
+    with quiet(), scope(into), mode, recorder, recorder.pause(), DimMode(initialize=False), failures:
         model = builder(**sizes)
     if not isinstance(model, nn.Module):
         raise TargetError(f"build(): the builder returned {type(model).__name__}, not a torch.nn.Module")
@@ -148,6 +149,8 @@ class _Runner:
         self.symbolic = symbolic
         self.scope = Scope()
         made = build_of(program.target)
+        if made and symbolic:
+            self.scope.lost.update(made.lost)
         self.mode = made.mode if made and symbolic else new_fake_mode()
         self.recorder = Recorder(self.mode)
         self.stack: list[str] = []
@@ -163,7 +166,7 @@ class _Runner:
             if "torch._dynamo" in sys.modules:  # else nothing can be compiled, and importing it takes seconds
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(_without_fast_path())
-            stack.enter_context(sym.scope(self.scope))
+            stack.enter_context(scope(self.scope))
             model = self._model()
             stack.enter_context(self.mode)
             stack.enter_context(recorder)
@@ -315,7 +318,7 @@ class _Runner:
             self.stack.pop()
 
     def _inputs_text(self) -> str:
-        return ", ".join(f"{n}={s}" for n, s in ((n, int(d)) for n, d in self.sizes.items()))
+        return ", ".join(f"{n}={s}" for n, s in ((n, plain(d)) for n, d in self.sizes.items()))
 
 
 # -- helpers -----------------------------------------------------------------------
@@ -443,4 +446,4 @@ def _tensor_leaves(value: Any) -> list[torch.Tensor]:
 
 
 def _plain(tree: Any) -> Any:
-    return pytree.tree_map(lambda v: int(v) if isinstance(v, Dim) else v, tree)
+    return pytree.tree_map(lambda v: plain(v) if isinstance(v, Dim) else v, tree)

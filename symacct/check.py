@@ -19,9 +19,10 @@ from typing import Any
 import sympy
 
 from symacct.account import Account, evaluate
+from symacct.assumptions import Assumption
 from symacct.capture import Program
 from symacct.cost import COST_FIELDS, Call
-from symacct.dim import Assumption, symbol
+from symacct.dim import symbol
 from symacct.errors import CheckError, TraceError
 from symacct.printing import text
 from symacct.progress import say

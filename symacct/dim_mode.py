@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from symacct.dim import Dim
+from symacct.assumptions import current
+from symacct.dim import Dim, DimFloat, restored
 from symacct.torch_private import TorchFunctionMode, from_symint, to_symint
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -35,6 +36,10 @@ def swap_in(value: Any) -> Any:
     kind = type(value)
     if kind is Dim:
         return to_symint(value)
+    if kind is int:
+        return _remembered(value)
+    if kind is DimFloat:
+        return float(value)
     if kind is tuple or kind is list:
         for each in value:
             if type(each) in _NESTED:
@@ -47,7 +52,16 @@ def swap_in(value: Any) -> Any:
     return value
 
 
-_NESTED = frozenset({Dim, tuple, list, torch.Size, slice})
+def _remembered(value: int) -> Any:
+    """A plain int, or the SymInt of what it was before ``int(...)`` took its symbol."""
+    scope = current()
+    if scope is None or value not in scope.lost:
+        return value
+    dim = restored(value)
+    return to_symint(dim) if isinstance(dim, Dim) else value
+
+
+_NESTED = frozenset({Dim, DimFloat, int, tuple, list, torch.Size, slice})
 
 
 def swap_out(value: Any) -> Any:

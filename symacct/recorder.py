@@ -9,6 +9,7 @@ autograd reuses what nobody else holds, and lifetimes are what memory is made of
 from __future__ import annotations
 
 import sys
+import sysconfig
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 
 from symacct import dim
+from symacct.assumptions import current
 from symacct.calls import describe, schema_of, size_of
 from symacct.cost import Call
 from symacct.errors import DataDependentError, TraceError
@@ -29,6 +31,7 @@ from symacct.torch_private import (
     FakeTensorMode,
     TorchDispatchMode,
     UnsupportedOperatorException,
+    answer_about,
     current_autograd_node,
     decomposes,
     is_symbolic,
@@ -43,7 +46,6 @@ from symacct.torch_private import (
 
 PHASES = ("forward", "backward", "recompute", "optimizer")
 SMALL = 4096  # elements up to which a tensor made of plain numbers also keeps its data
-_DEVICE = torch.ops.prim.device.default
 _SILENT = frozenset({"profiler", "rngprims"})  # namespaces that are bookkeeping, not work
 
 
@@ -113,9 +115,12 @@ class _Use:
     values: list[Value] = field(default_factory=list)
     adopted: bool = False  # whether a real tensor was among them
 
-    def data(self) -> list[Any]:
-        """What is known of each tensor's data."""
-        return [t.__dict__.get("_symacct_data") for t in self.tensors]
+    def written(self) -> list[Any]:
+        """The tensors that the call writes in place."""
+        schema = schema_of(self.func)
+        bound = dict(zip(schema.arguments, self.args, strict=False)) | self.kwargs
+        found = (bound.get(name) for name in schema.mutated)
+        return [t for v in found for t in (v if isinstance(v, (list, tuple)) else (v,)) if isinstance(t, torch.Tensor)]
 
 
 @dataclass
@@ -153,6 +158,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._layout_ids: dict[tuple[Any, ...], int] = {}
         self._storages: dict[int, int] = {}
         self._storage_count = 0
+        self._writes: dict[int, int] = {}  # how often a storage was written with data that we do not know
+        self._leaves: dict[int, tuple[torch.Tensor, Any]] = {}  # real leaves that came along, and their gradients
         self._watched: dict[int, Any] = {}  # weak references to live storages
         self._token = object()
         self._forward_of: dict[int, int] = {}
@@ -214,8 +221,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is _DEVICE:
-            return args[0].fake_device
+        asked, answer = answer_about(func, args)
+        if asked:
+            return answer
         if func.namespace in _SILENT:
             return func(*args, **kwargs)
         if _is_composite(func):
@@ -227,7 +235,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         key = self._key(use)
         if use.adopted:
             use.args, use.kwargs = _swap((args, kwargs), use.tensors)
-        data = use.data()
+        data = [self._data_of(t, v) for t, v in zip(use.tensors, use.values, strict=True)]
         if func is torch.ops.aten._local_scalar_dense.default:
             return self._scalar(use.tensors[0], data[0])
         known = self._memo.get(key) if key is not None else None
@@ -236,7 +244,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = known.container(outputs) if known.container else outputs[0]
             call = known.call
         else:
-            result = self._run(use)
+            result = self._run(use, data)
             call, out_values = self._learn(key, use, result)
         self._compute(use, data, result)
         if not self.paused:
@@ -272,11 +280,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = tuple([(k, key_of(v)) for k, v in use.kwargs.items()])
         return (use.func, args, kwargs) if tellable else None
 
-    def _run(self, use: _Use) -> Any:
+    def _run(self, use: _Use, data: list[Any]) -> Any:
         name = schema_of(use.func).name
         try:
             return run_symbolic(self.mode, use.func, use.args, use.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
+            if None not in data:  # small and known: there is an answer
+                by_id = {id(t): d for t, d in zip(use.tensors, data, strict=True)}
+                with no_dispatch():
+                    real = use.func(*_substitute(use.args, by_id), **_substitute(use.kwargs, by_id))
+                return self._adopt(real) if isinstance(real, torch.Tensor) else real
             raise DataDependentError(
                 f"{name} at {self.place()}: the shape of its result depends on data, and tensors without data have "
                 "none; give the model inputs (or a setting) that avoid it"
@@ -306,8 +319,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.value_of(fake, "constant")
             if tensor.numel() <= SMALL and tensor.device.type == "cpu":
                 with no_dispatch():  # a copy: the program may write to it
-                    fake.__dict__["_symacct_data"] = tensor.detach().clone()
+                    self._know(fake, tensor.detach().clone())
+            if tensor.requires_grad and tensor.is_leaf:
+                self._leaves[id(tensor)] = (tensor, tensor.grad)
         return fake
+
+    def restore_leaves(self) -> None:
+        """Give real leaves that the program brought along the gradients that they had."""
+        for tensor, grad in self._leaves.values():
+            tensor.grad = grad
 
     # -- the memo --------------------------------------------------------------------
 
@@ -365,18 +385,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- small data --------------------------------------------------------------------
 
+    def _data_of(self, tensor: Any, value: Value) -> Any:
+        """The data of a small tensor, if it is known and nobody wrote to its storage since."""
+        found = tensor.__dict__.get("_symacct_data")
+        return found[0] if found is not None and found[1] == self._writes.get(value.storage, 0) else None
+
+    def _know(self, tensor: Any, data: torch.Tensor) -> None:
+        value = self.value_of(tensor)
+        tensor.__dict__["_symacct_data"] = (data, self._writes.get(value.storage, 0))
+
     def _compute(self, use: _Use, data: list[Any], result: Any) -> None:
         """Carry the data of small tensors that come from plain numbers: step counters, schedules, masks."""
-        if None not in data and _has_plain_data(use.func, result):
+        written = use.written() if schema_of(use.func).mutated else []
+        flat = _flatten(result)[0] or written
+        if None not in data and _has_plain_data(use.func, flat):
             by_id = {id(t): d for t, d in zip(use.tensors, data, strict=True)}
-            with no_dispatch():
+            with no_dispatch():  # what is written in place is written in its data too
                 real = use.func(*_substitute(use.args, by_id), **_substitute(use.kwargs, by_id))
             for t, r in zip(_flatten(result)[0], _flatten(real)[0], strict=True):
                 if isinstance(r, torch.Tensor):
-                    t.__dict__["_symacct_data"] = r
-        elif len(data) > data.count(None) and schema_of(use.func).mutated:
-            for t in use.tensors:  # which of them is written does not matter: forgetting is always right
-                t.__dict__.pop("_symacct_data", None)
+                    self._know(t, r)
+        else:
+            for t in written:
+                storage = self.value_of(t).storage
+                self._writes[storage] = self._writes.get(storage, 0) + 1
 
     def _scalar(self, tensor: Any, data: Any) -> Any:
         """``tensor.item()``: the value where it is known, else a stand-in that becomes an assumption."""
@@ -390,7 +422,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "without data cannot give; pass that number as a plain argument instead"
             )
         answer = False if dtype is torch.bool else 1.0
-        dim.note(f"a value that depends on data was taken as {answer} at {self.place()}")
+        scope = current()
+        if scope is not None:
+            scope.note(f"a value that depends on data was taken as {answer} at {self.place()}")
         return answer
 
     # -- nodes -------------------------------------------------------------------------
@@ -455,6 +489,8 @@ _composite: dict[Any, bool] = {}
 _repeat: dict[Any, bool] = {}
 _TORCH = torch.__file__.rsplit("/", 1)[0]
 _OURS = __file__.rsplit("/", 1)[0]
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_PACKAGES = sysconfig.get_paths()["purelib"]
 _CHECKPOINT = f"{_TORCH}/utils/checkpoint.py"
 _ENGINE = f"{_TORCH}/autograd/graph.py"  # _engine_run_backward
 _kinds: dict[str, str] = {}
@@ -591,16 +627,17 @@ def source_kind(filename: str) -> str:
         elif filename == _ENGINE:
             found = "engine"
         else:
-            found = "library" if filename.startswith((_TORCH, _OURS, "<frozen")) else "model"
+            ours = filename.startswith((_TORCH, _OURS, "<frozen"))
+            stdlib = filename.startswith(_STDLIB) and not filename.startswith(_PACKAGES)
+            found = "library" if ours or stdlib else "model"
         _kinds[filename] = found
     return found
 
 
-def _has_plain_data(func: Any, result: Any) -> bool:
+def _has_plain_data(func: Any, flat: list[Any]) -> bool:
     """Whether a result is small, of known size, on the CPU, and neither random nor uninitialised."""
     if torch.Tag.nondeterministic_seeded in func.tags or "empty" in schema_of(func).name:
         return False
-    flat = _flatten(result)[0]
     return bool(flat) and all(
         isinstance(t, FakeTensor) and t.fake_device.type == "cpu" and not is_symbolic(t) and t.numel() <= SMALL
         for t in flat

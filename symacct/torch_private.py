@@ -9,6 +9,7 @@ asks of a size is seen where it is asked.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from symacct import dim as sym
+from symacct.algebra import RELATIONS
+from symacct.assumptions import current
 from symacct.dim import Dim
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "TorchDispatchMode",
     "TorchFunctionMode",
     "UnsupportedOperatorException",
+    "answer_about",
     "current_autograd_node",
     "decomposes",
     "from_symint",
@@ -151,6 +155,18 @@ class _FloatNode(_Node):
     def guard_float(self, file: str, line: int) -> float:
         return self.hint
 
+    def neg(self) -> _FloatNode:
+        return _FloatNode(-self.hint)
+
+    def abs(self) -> _FloatNode:
+        return _FloatNode(abs(self.hint))
+
+    def floor(self) -> SymNode:
+        return node_of(math.floor(self.hint))
+
+    def ceil(self) -> SymNode:
+        return node_of(math.ceil(self.hint))
+
     def maybe_as_float(self) -> Any:
         return self.hint
 
@@ -205,7 +221,7 @@ class SymNode(_Node):
     @property
     def hint(self) -> int:
         """The trial size."""
-        return int(self.dim)
+        return sym.plain(self.dim)
 
     def is_int(self) -> bool:
         return True
@@ -225,23 +241,23 @@ class SymNode(_Node):
         """A kernel takes the number itself: from here on the symbol is fixed to its trial size."""
         if isinstance(self.dim, Dim) and file:
             sym.specialize(self.dim)
-        return int(self.dim)
+        return sym.plain(self.dim)
 
     def int_(self) -> int:
         """Python takes the number: for a float (a scale, a gain), or for a size, which other sizes will show."""
-        return int(self.dim)
+        return sym.plain(self.dim)
 
     def guard_float(self, file: str, line: int) -> float:
-        return float(int(self.dim))
+        return float(sym.plain(self.dim))
 
     def expect_size(self, file: str, line: int) -> bool:
         return True
 
     def sym_float(self) -> _FloatNode:
-        return _FloatNode(float(int(self.dim)))
+        return _FloatNode(float(sym.plain(self.dim)))
 
     def truediv(self, other: Any) -> _FloatNode:
-        return _FloatNode(int(self.dim) / other.hint)
+        return _FloatNode(sym.plain(self.dim) / other.hint)
 
     int_truediv = float_truediv = truediv
 
@@ -279,7 +295,7 @@ def _int_comparison(name: str, relation: str) -> None:
     def method(self: SymNode, other: SymNode) -> _BoolNode:
         a, b = self.dim, other.dim
         if type(a) is int and type(b) is int:
-            return _YES if sym.RELATIONS[relation](a, b) else _NO
+            return _YES if RELATIONS[relation](a, b) else _NO
         return _YES if sym.compare(relation, a, b, by_user=False) else _NO
 
     setattr(SymNode, name, method)
@@ -418,29 +434,81 @@ for _handled, _answer in list(_DISPATCH_META_HANDLERS.items()):
 def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
     """Run an operator on fake tensors such that no size is fixed behind our back.
 
-    Where the kernel wants numbers, torch's shape function or decomposition in Python is
-    tried; if there is none, the sizes that it took become assumptions.
+    Where the kernel wants numbers, or fails, torch's shape function or decomposition in
+    Python is tried; if there is none, the sizes that it took become assumptions.
     """
+    scope = current()
+    known = len(scope.assumptions) if scope is not None else 0
+    python = _SHAPES.get(func) or meta_table.get(func) or decomposition_table.get(func)
     with torch._C.DisableTorchFunction():
         _asked.clear()
-        known = sym.recorded()
-        result = func(*args, **kwargs)
-        if not _asked:
-            return result
-        asked = list(_asked)
-        python = meta_table.get(func) or decomposition_table.get(func)
-        if python is not None:
+        try:
+            result = func(*args, **kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            raise
+        except Exception:
+            if python is None:
+                raise
+            if scope is not None:
+                scope.forget_since(known)
+            with mode:
+                return python(*args, **kwargs)
+        if _asked and python is not None:
             _asked.clear()
-            sym.forget_since(known)  # what was compared with the numbers says nothing
+            if scope is not None:
+                scope.forget_since(known)  # what was compared with the numbers says nothing
             with mode:
                 result = python(*args, **kwargs)
-            asked = list(_asked)
+        for tensor in _asked:
+            specialize_shape(tensor)
         _asked.clear()
-        for tensor in asked:
-            for size in tensor.size():
-                if isinstance(size, torch.SymInt) and size.node.is_symbolic():
-                    sym.specialize(size.node.dim)
         return result
+
+
+def specialize_shape(tensor: torch.Tensor) -> None:
+    """Something took all sizes of a tensor as numbers."""
+    for size in tensor.size():
+        if isinstance(size, torch.SymInt) and size.node.is_symbolic():
+            sym.specialize(size.node.dim)
+
+
+def answer_about(func: Any, args: Any) -> tuple[bool, Any]:
+    """Whether an "operator" is only a question about a tensor's sizes or device, and the answer to it."""
+    if func is torch.ops.prim.device.default:
+        return True, args[0].fake_device
+    if func in _DISPATCH_META_HANDLERS:
+        specialize_shape(args[0])
+        return True, _DISPATCH_META_HANDLERS[func](args)
+    return False, None
+
+
+def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """Shape of a grouped product of any dtype (torch's own function insists on bfloat16)."""
+    rows, columns = self.shape[-2], mat2.shape[-1]
+    groups = [n.shape[0] for n in (self, mat2) if n.dim() == 3] or [offs.shape[0]]
+    batched = (self.dim() == 3) == (mat2.dim() == 3)
+    size = (groups[0], rows, columns) if batched else (rows, columns)
+    return self.new_empty(size, dtype=out_dtype or self.dtype)
+
+
+def _trilinear(
+    i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll: int = 1
+) -> Any:
+    """Shape of a sum of products of three broadcast tensors."""
+    for expand, name in ((expand1, "i1"), (expand2, "i2"), (expand3, "i3")):
+        tensor = {"i1": i1, "i2": i2, "i3": i3}[name]
+        for axis in expand:
+            tensor = tensor.unsqueeze(axis)
+        i1, i2, i3 = (tensor if name == n else t for n, t in (("i1", i1), ("i2", i2), ("i3", i3)))
+    size = torch.broadcast_shapes(i1.shape, i2.shape, i3.shape)
+    return i1.new_empty([n for axis, n in enumerate(size) if axis not in sumdim])
+
+
+# Shape functions where torch has none that takes symbolic sizes.
+_SHAPES: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._grouped_mm.default: _grouped_mm,
+    torch.ops.aten._trilinear.default: _trilinear,
+}
 
 
 # -- operators ---------------------------------------------------------------------
@@ -454,8 +522,10 @@ def schema_arguments(func: Any) -> Iterator[tuple[str, Any, bool]]:
 
 
 def decomposes(func: Any) -> bool:
-    """Whether an operator is nothing but other operators (CompositeImplicitAutograd)."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    """Whether an operator is nothing but other operators: composite, and without a kernel of its own."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    name = func.name()
+    return has_kernel(name, "CompositeImplicitAutograd") and not any(has_kernel(name, k) for k in ("CPU", "CUDA"))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from torch import nn
 
 from symacct import dim
 from symacct.account import Account, evaluate
+from symacct.assumptions import settle
 from symacct.capture import Program, Step, build_of
 from symacct.check import check as check_account
 from symacct.dim import Dim
@@ -69,7 +70,7 @@ def trace(
         rules,
         title=_title(target),
         inputs=_inputs_text(args, kwargs),
-        assumptions=dim.settle((*(made.assumptions if made else ()), *step.assumptions)),
+        assumptions=settle((*(made.assumptions if made else ()), *step.assumptions)),
         trial_sizes={name: int(size) for name, size in trial.items()},
         program=program,
     )

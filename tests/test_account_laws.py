@@ -122,11 +122,11 @@ def built_with(name, **sizes):
 
 @pytest.mark.parametrize("name", ["two_layer", "cruncher", "llama"])
 def test_symbols_then_numbers_is_numbers(name):
-    """Sizes put into the formulas give what a trace gives that had these sizes in its specs."""
+    """Sizes above 1 put into the formulas give, node for node, what a trace gives that had them in its specs."""
     examples = 2 if name == "llama" else 8
 
     @settings(derandomize=True, max_examples=examples, deadline=None)
-    @given(SIZES[name])
+    @given(SIZES[name].filter(lambda sizes: min(sizes.values()) > 1))
     def check(sizes):
         ours, numbers = _account(name).at(**sizes), built_with(name, **sizes)
         assert numbers.dims == ()
@@ -138,3 +138,14 @@ def test_symbols_then_numbers_is_numbers(name):
         )  # fmt: skip
 
     check()
+
+
+@pytest.mark.parametrize("ones", [("B",), ("G",), ("G", "H"), ("B", "G", "H", "F", "V")])
+def test_size_one_changes_no_arithmetic(ones):
+    """At size 1 torch leaves out copies that other sizes need, but every product and every function is the same."""
+    sizes = {"B": 3, "L": 7, "G": 5, "H": 4, "Dh": 8, "F": 30, "V": 21, **dict.fromkeys(ones, 1)}
+    ours, numbers = _account("llama").at(**sizes), built_with("llama", **sizes)
+    for phase, whole in numbers.phases.items():
+        assert ours.phases[phase].flops == whole.flops
+        assert ours.phases[phase].pointwise == whole.pointwise
+        assert ours.phases[phase].bytes >= whole.bytes

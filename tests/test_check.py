@@ -35,27 +35,49 @@ def test_a_python_loop_over_a_dim():
 
 
 def test_a_size_that_went_through_a_float():
-    """int(8*D/3) in a builder loses the symbol; the check names the node, both values and the cause."""
+    """int(8 * D / 3) keeps its formula; what goes through math.sqrt is found, with both values and the cause."""
 
     class Gated(nn.Module):
-        def __init__(self, D):
+        def __init__(self, D, width):
             super().__init__()
-            self.up = nn.Linear(D, int(8 * D / 3), bias=False)
+            self.up = nn.Linear(D, width(D), bias=False)
 
         def forward(self, x):
             return self.up(x)
 
-    message = refuted(sa.build(Gated), "B D")
-    assert "aten.t.default in up (forward" in message
-    assert "The dim to blame is D; likely cause: a size computed through a float or int(...) (use // instead)" in message
-    good = sa.build(lambda D: nn.Linear(D, 8 * D // 3, bias=False))
-    assert "(8*D)//3" in str(sa.trace(good, "B D").forward)
+    account = sa.trace(sa.build(lambda D: Gated(D, lambda d: int(8 * d / 3))), "B D")
+    assert str(account.forward) == "2*B*D*((8*D)//3)"
+    assert account.at(B=2, D=10).forward.flops == 2 * 2 * 10 * 26
+    message = refuted(sa.build(lambda D: Gated(D, lambda d: int(math.sqrt(d) * 9))), "B D")
+    assert message.startswith("aten.t.default in up (forward")
+    assert (
+        "The dim to blame is D; likely cause: a size computed through a float or int(...) (use // instead)" in message
+    )
 
 
 def test_a_hidden_constant_in_a_function():
-    """A width computed by math.floor on a float is a constant at the trial size, and refuted."""
+    """A size that came from math.sqrt is a constant at the trial size, and refuted."""
     message = refuted(lambda x: x.new_ones(int(math.sqrt(x.shape[0]) * 2), 4) @ x.new_ones(4, 4), "B 4")
     assert "The dim to blame is B" in message
+
+
+def test_widths_as_models_write_them():
+    """int(dim * 4.0) and int(hidden / heads), as timm and transformers write them, keep their symbols."""
+
+    class Block(nn.Module):
+        def __init__(self, width, heads):
+            super().__init__()
+            self.heads, self.size = heads, int(width / heads)
+            self.qkv = nn.Linear(width, 3 * self.heads * self.size, bias=False)
+            self.up = nn.Linear(width, int(width * 4.0), bias=False)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.heads, self.size).unbind(2)
+            return self.up((q + k + v).flatten(2))
+
+    account = sa.trace(sa.build(lambda H, Dh: Block(H * Dh, H)), "B L (H Dh)")
+    assert str(account.forward) == "14*B*Dh**2*H**2*L"
+    assert account.assumptions == ()
 
 
 def test_a_branch_that_matters_stays_an_assumption():
