@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from symacct.account import Account, Phase
     from symacct.assumptions import Assumption
-    from symacct.capture import build
+    from symacct.building import build
     from symacct.cost import Call, Cost, TensorMeta
     from symacct.dim import Dim, dims
     from symacct.errors import SymacctError
@@ -39,7 +39,7 @@ _HOME = {
     "Spec": "specs",
     "SymacctError": "errors",
     "TensorMeta": "cost",
-    "build": "capture",
+    "build": "building",
     "default_rules": "rules",
     "dims": "dim",
     "formula": "printing",

@@ -27,6 +27,7 @@ class Assumption:
     left: sympy.Expr
     right: sympy.Expr
     note: str = ""
+    doubtful: bool = False  # a number was taken where a size was asked: perhaps it does not matter
 
     def holds(self, sizes: Mapping[sympy.Symbol, Any]) -> bool | None:
         """Whether sizes satisfy the relation; None while a dim in it has no size."""
@@ -36,6 +37,11 @@ class Assumption:
         if left.free_symbols or right.free_symbols:
             return None
         return bool(RELATIONS[self.relation](left, right))
+
+    @property
+    def soft(self) -> bool:
+        """Whether a run at sizes that break it may show that it does not matter."""
+        return self.doubtful or self.relation not in ("", "==")
 
     @property
     def symbols(self) -> set[sympy.Symbol]:
@@ -58,13 +64,13 @@ class Scope:
     cache: dict[Any, Any] = field(default_factory=dict)  # answers that depend on the scope
     lost: dict[int, sympy.Expr] = field(default_factory=dict)
 
-    def record(self, relation: str, left: sympy.Expr, right: sympy.Expr) -> None:
+    def record(self, relation: str, left: sympy.Expr, right: sympy.Expr, doubtful: bool = False) -> None:
         """Keep a relation, in a normal form so that each is kept once."""
         relation, left, right = normal_form(relation, left, right)
         if relation == "==" and right == 0 and isinstance(left, sympy.Mod):
             self.divisible[left.args] = None
             self.cache.clear()
-        self.assumptions.setdefault((relation, left, right), Assumption(relation, left, right))
+        self.assumptions.setdefault((relation, left, right), Assumption(relation, left, right, "", doubtful))
 
     def note(self, what: str) -> None:
         """Keep an answer that was given in place of data."""
@@ -111,7 +117,8 @@ def settle(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:
     """The assumptions without repeats and without those that the others make certain."""
     unique = _strongest(dict.fromkeys(assumptions))
     divisible = [a.left.args for a in unique if a.relation == "==" and isinstance(a.left, sympy.Mod) and a.right == 0]
-    fixed = {a.left: a.right for a in unique if a.relation == "==" and a.left.is_Symbol and exact(a.right)}
+    firm = [a for a in unique if a.relation == "==" and not a.doubtful]
+    fixed = {a.left: a.right for a in firm if a.left.is_Symbol and exact(a.right)}
     kept = []
     for each in unique:
         states_a_fact = each.left in fixed or (isinstance(each.left, sympy.Mod) and each.left.args in divisible)

@@ -1,101 +1,34 @@
 """One step of a program on tensors without data: forward, autograd's own backward, the optimizer's own step.
 
-`build` makes a module whose parameters have symbolic shapes. A `Program` is what
-to run and how; `Program.run` runs it, symbolically or at given sizes, and gives a
-`Step`: the record of every ATen call and what the module and optimizer hold.
+A `Program` is what to run and how; `Program.run` runs it, symbolically or at given
+sizes, and gives a `Step`: the record of every ATen call, and what the module and
+the optimizer hold.
 """
 
 from __future__ import annotations
 
-import copy
-import inspect
+import random
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import sympy
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from symacct.assumptions import Assumption, Scope, scope
+from symacct.building import LOCK, build_of, construct, enter_plain_world, failures, fake_of, held, without_data
 from symacct.calls import Describer
 from symacct.cost import TensorMeta
-from symacct.dim import Dim, new_dim, plain
+from symacct.dim import Dim, plain, symbol
 from symacct.dim_mode import DimMode
-from symacct.errors import DimError, SpecError, SymacctError, TargetError, TraceError
-from symacct.progress import say
+from symacct.errors import SpecError, TraceError
 from symacct.recorder import Record, Recorder, Watch
 from symacct.specs import Spec, make_inputs
-from symacct.torch_private import FakeTensor, FakeTensorMode, new_fake, new_fake_mode, patched_module_call, quiet
-
-CPU = torch.device("cpu")
-
-
-# -- building ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Build:
-    """How a built module was made, so that it can be made again at other sizes."""
-
-    builder: Callable[..., Any]
-    dims: Mapping[str, Dim]
-    mode: FakeTensorMode
-    assumptions: tuple[Assumption, ...]
-    lost: Mapping[int, Any]  # see assumptions.Scope
-
-
-_builds: weakref.WeakKeyDictionary[nn.Module, Build] = weakref.WeakKeyDictionary()
-
-
-def build(builder: Callable[..., nn.Module], /, **sizes: int) -> nn.Module:
-    """Call ``builder`` with symbolic ints, so that the module's parameters come out symbolic.
-
-    The names of the builder's parameters are the dims; a parameter with a default
-    keeps it unless ``sizes`` names it. ``sizes`` sets trial sizes where the default does
-    not suit (``Dh=64``). The builder is kept, so that formulas can be checked at other sizes.
-
-    Raises `DimError` for sizes that do not fit, `TargetError` when the builder gives no module,
-    `TraceError` when it fails on symbolic sizes.
-    """
-    parameters = inspect.signature(builder).parameters
-    kinds = {p.kind for p in parameters.values()}
-    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-        raise DimError("build(): the builder's parameters are the dims, so *args and **kwargs cannot be used")
-    for name, size in sizes.items():
-        if name not in parameters:
-            raise DimError(f"build(): {name}={size}, but the builder's dims are {', '.join(parameters) or 'none'}")
-    made = {
-        name: new_dim(name, sizes.get(name))
-        for name, p in parameters.items()
-        if p.default is inspect.Parameter.empty or name in sizes
-    }
-    mode = new_fake_mode()
-    collected = Scope()
-    say("building the model")
-    model = _construct(builder, made, mode, collected)
-    _builds[model] = Build(builder, made, mode, tuple(collected.assumptions.values()), collected.lost)
-    return model
-
-
-def build_of(model: Any) -> Build | None:
-    """How a module was built, if `build` made it."""
-    return _builds.get(model) if isinstance(model, nn.Module) else None
-
-
-def _construct(builder: Callable[..., Any], sizes: Mapping[str, int], mode: FakeTensorMode, into: Scope) -> nn.Module:
-    recorder = Recorder(mode)
-    where = getattr(builder, "__name__", "builder")
-    failures = _failures(recorder, f"building {where}")
-    with quiet(), scope(into), mode, recorder, recorder.pause(), DimMode(initialize=False), failures:
-        model = builder(**sizes)
-    if not isinstance(model, nn.Module):
-        raise TargetError(f"build(): the builder returned {type(model).__name__}, not a torch.nn.Module")
-    return model
-
+from symacct.torch_private import new_fake_mode, patched_module_call, without_mkldnn
 
 # -- the program -------------------------------------------------------------------
 
@@ -149,8 +82,9 @@ class _Runner:
         self.symbolic = symbolic
         self.scope = Scope()
         made = build_of(program.target)
-        if made and symbolic:
-            self.scope.lost.update(made.lost)
+        if made and symbolic:  # what building made exact, running may use
+            self.scope.lost.update(made.scope.lost)
+            self.scope.divisible.update(made.scope.divisible)
         self.mode = made.mode if made and symbolic else new_fake_mode()
         self.recorder = Recorder(self.mode)
         self.stack: list[str] = []
@@ -160,12 +94,13 @@ class _Runner:
 
     def run(self) -> Step:
         program, recorder = self.program, self.recorder
-        with ExitStack() as stack:
-            stack.enter_context(quiet())
-            stack.enter_context(torch.random.fork_rng(devices=[]))
+        with LOCK, ExitStack() as stack:
+            enter_plain_world(stack)
+            stack.enter_context(_fixed_random_state())
             if "torch._dynamo" in sys.modules:  # else nothing can be compiled, and importing it takes seconds
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(_without_fast_path())
+            stack.enter_context(without_mkldnn())
             stack.enter_context(scope(self.scope))
             model = self._model()
             stack.enter_context(self.mode)
@@ -173,32 +108,33 @@ class _Runner:
             if self.symbolic:
                 stack.enter_context(DimMode())
             if isinstance(model, nn.Module):
-                stack.enter_context(_training(model, program.train))
+                model.train(program.train)
                 self.paths = _paths_of(model)
-                for name, kind, tensor in _held(model):
+                for name, kind, tensor in held(model):
                     recorder.value_of(tensor, kind, name)
                 recorder.own_parameters(_owners(model))
             stack.enter_context(patched_module_call(self._call))
-            stack.enter_context(_failures(recorder, "running the model", self._inputs_text))
+            stack.callback(recorder.restore_leaves)
+            stack.enter_context(failures(recorder, "running the model", self._inputs_text))
             args, kwargs = self._inputs()
             step = self._step(model, args, kwargs)
         step.assumptions = tuple(self.scope.assumptions.values())
         return step
 
     def _model(self) -> Any:
+        """The target itself if it is a function; of a module a copy, so that a run leaves no trace in it."""
         target = self.program.target
         if not isinstance(target, nn.Module):
             return target
         made = build_of(target)
-        if made and self.symbolic:
-            return target
-        if made:
-            model = _construct(made.builder, {n: self.sizes[n] for n in made.dims}, self.mode, Scope())
-            wanted = {n: p.requires_grad for n, p in target.named_parameters()}
-            for name, parameter in model.named_parameters():
-                parameter.requires_grad_(wanted.get(name, parameter.requires_grad))
-            return model
-        return _without_data(target, self.mode)
+        if made is None or self.symbolic:
+            return without_data(target, self.mode)
+        sizes = {n: self.sizes[n] for n in made.dims}
+        model = construct(made.builder, sizes, self.mode, Scope())
+        wanted = {n: p.requires_grad for n, p in target.named_parameters()}
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(wanted.get(name, parameter.requires_grad))
+        return model
 
     def _inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         count = iter(range(10_000))
@@ -212,7 +148,7 @@ class _Runner:
             return tensor
 
         def adopt(tensor: torch.Tensor) -> torch.Tensor:
-            fake = _fake_of(tensor, self.mode)
+            fake = fake_of(tensor, self.mode)
             self.recorder.value_of(fake, "input", f"input_{next(count)}")
             return fake
 
@@ -223,37 +159,39 @@ class _Runner:
             args = make_inputs(tuple(self.program.args), size_of, make, adopt)
             kwargs = make_inputs(dict(self.program.kwargs), size_of, make, adopt)
         if not self.symbolic:
-            args, kwargs = _plain((args, kwargs))
+            args, kwargs = _plain((args, kwargs), self.sizes)
         return args, kwargs
 
     def _step(self, model: Any, args: Any, kwargs: Any) -> Step:
         program, recorder = self.program, self.recorder
         optimizer = self._optimizer(model)
-        self._clear_gradients(model)
-        try:
-            recorder.phase = "forward"
-            with torch.set_grad_enabled(program.train), _autocast(program.autocast):
-                output = model(*args, **kwargs)
-                self.labels = "(loss)"
-                loss = self._loss(output) if program.train else None
-            if loss is not None and loss.requires_grad:
-                recorder.phase = "backward"
-                self.labels = "(backward)"
-                del output
-                loss.backward()  # type: ignore[no-untyped-call]
-            if optimizer is not None:
-                self.labels = "(optimizer)"
-                recorder.phase = "optimizer"
-                with recorder.pause():
-                    optimizer.step()  # makes the state; what is recorded is any later step
-                optimizer.step()
-            self.labels = ""
-            return self._result(model, optimizer)
-        finally:
-            self._clear_gradients(model)
-            if isinstance(model, nn.Module):
-                for _, _, tensor in _held(model):
-                    tensor.__dict__.pop("_symacct", None)
+        recorder.phase = "forward"
+        with torch.set_grad_enabled(program.train), _autocast(program.autocast):
+            output = model(*args, **kwargs)
+            self.labels = "(loss)"
+            loss = self._loss(output) if program.train else None
+        if loss is not None and loss.requires_grad:
+            recorder.phase = "backward"
+            self.labels = "(backward)"
+            del output
+            loss.backward()  # type: ignore[no-untyped-call]
+        elif program.train and self._wants_gradients(model):
+            raise TraceError(
+                "the loss does not depend on anything that requires a gradient (the model may run under no_grad, or "
+                "return integers); give a loss that does, or ask for inference with train=False"
+            )
+        if optimizer is not None:
+            self.labels = "(optimizer)"
+            recorder.phase = "optimizer"
+            with recorder.pause():
+                optimizer.step()  # makes the state; what is recorded is a later step
+            optimizer.step()
+        self.labels = ""
+        return self._result(model, optimizer)
+
+    @staticmethod
+    def _wants_gradients(model: Any) -> bool:
+        return isinstance(model, nn.Module) and any(p.requires_grad for p in model.parameters())
 
     def _loss(self, output: Any) -> torch.Tensor | None:
         if self.program.loss is not None:
@@ -279,19 +217,13 @@ class _Runner:
             raise TraceError("optimizer: the target has no parameters that require a gradient")
         return self.program.optimizer(parameters)
 
-    @staticmethod
-    def _clear_gradients(model: Any) -> None:
-        if isinstance(model, nn.Module):
-            for parameter in model.parameters():
-                parameter.grad = None
-
     def _result(self, model: Any, optimizer: Any) -> Step:
         step = Step(self.recorder.record)
         if isinstance(model, nn.Module):
             describe = Describer()
-            for name, kind, tensor in _held(model):
-                held = Held(name, describe.tensor(tensor), tensor.requires_grad)
-                (step.parameters if kind == "param" else step.buffers).append(held)
+            for name, kind, tensor in held(model):
+                kept = Held(name, describe.tensor(tensor), tensor.requires_grad)
+                (step.parameters if kind == "param" else step.buffers).append(kept)
                 if kind == "param" and tensor.grad is not None:
                     step.gradients.append(Held(name, describe.tensor(tensor.grad)))
             names = {id(p): n for n, p in model.named_parameters()}
@@ -324,71 +256,6 @@ class _Runner:
 # -- helpers -----------------------------------------------------------------------
 
 
-@contextmanager
-def _failures(recorder: Recorder, doing: str, sizes: Callable[[], str] = str) -> Iterator[None]:
-    """Turn whatever the model raises into a `TraceError` that names the place and the sizes."""
-    try:
-        yield
-    except SymacctError:
-        raise
-    except Exception as error:
-        first = (str(error).strip() or "no message").splitlines()[0]
-        at = f" (trial sizes {sizes()})" if sizes() else ""
-        if recorder.failure is not None and str(recorder.failure[0]) == str(error):
-            failed = TraceError(f"{doing} failed in {recorder.failure[1]}: {first}{at}")
-            failed.unequal = tuple(recorder.unequal)
-            raise failed from error
-        place = _place_of(error) or recorder.place()
-        raise TraceError(f"{doing} failed at {place}: {type(error).__name__}: {first}{at}") from error
-
-
-def _place_of(error: BaseException) -> str:
-    from symacct.recorder import source_kind
-
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        if source_kind(trace.tb_frame.f_code.co_filename) == "model":
-            frames.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
-        trace = trace.tb_next
-    return frames[-1] if frames else ""
-
-
-def _fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    """A tensor without data in place of a real one; what is on the meta device is taken to be on the CPU."""
-    if isinstance(tensor, FakeTensor) and tensor.fake_mode is mode:
-        return tensor
-    if tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
-        return mode.from_tensor(tensor)
-    made: torch.Tensor = new_fake(mode, tuple(tensor.size()), tuple(tensor.stride()), tensor.dtype, CPU)
-    if isinstance(tensor, nn.Parameter):
-        made = nn.Parameter(made, requires_grad=tensor.requires_grad)
-    else:
-        made.requires_grad_(tensor.requires_grad)
-    return made
-
-
-def _without_data(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """A copy of a module whose parameters and buffers hold no data; the module itself is not touched."""
-    memo: dict[int, Any] = {}
-    for _, _, tensor in _held(model):
-        memo[id(tensor)] = _fake_of(tensor, mode)
-    try:
-        return copy.deepcopy(model, memo)
-    except Exception as error:
-        raise TraceError(
-            f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}); "
-            "use symacct.build with a function that makes it"
-        ) from error
-
-
-def _held(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
-    for name, parameter in model.named_parameters():
-        yield name, "param", parameter
-    for name, buffer in model.named_buffers():
-        yield name, "buffer", buffer
-
-
 def _owners(model: nn.Module) -> dict[int, str]:
     return {
         id(p): path for path, module in reversed(list(model.named_modules())) for p in module.parameters(recurse=False)
@@ -405,15 +272,22 @@ def _paths_of(model: nn.Module) -> dict[int, list[str]]:
 
 
 @contextmanager
-def _training(model: nn.Module, train: bool) -> Iterator[None]:
-    """Put a module in train or eval mode, and back as it was."""
-    before = {name: module.training for name, module in model.named_modules()}
-    model.train(train)
-    try:
-        yield
-    finally:
-        for name, module in model.named_modules():
-            module.training = before[name]
+def _fixed_random_state() -> Iterator[None]:
+    """Give every run the same random numbers, and the process its own back: torch's, Python's and NumPy's."""
+    python = random.getstate()
+    numpy = sys.modules.get("numpy")
+    state = numpy.random.get_state() if numpy is not None else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        random.seed(0)
+        if numpy is not None:
+            numpy.random.seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            if numpy is not None:
+                numpy.random.set_state(state)
 
 
 @contextmanager
@@ -445,5 +319,11 @@ def _tensor_leaves(value: Any) -> list[torch.Tensor]:
     return list(found.values())
 
 
-def _plain(tree: Any) -> Any:
-    return pytree.tree_map(lambda v: plain(v) if isinstance(v, Dim) else v, tree)
+def _plain(tree: Any, sizes: Mapping[str, int]) -> Any:
+    """Dims among a program's arguments as the numbers that they are at these sizes."""
+    point = {symbol(n): sympy.Integer(plain(s)) for n, s in sizes.items()}
+
+    def number(value: Any) -> Any:
+        return int(value.expr.xreplace(point)) if isinstance(value, Dim) else value
+
+    return pytree.tree_map(number, tree)

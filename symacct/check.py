@@ -13,13 +13,13 @@ and the assumption is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 
 from symacct.account import Account, evaluate
-from symacct.assumptions import Assumption
+from symacct.assumptions import Assumption, settle
 from symacct.capture import Program
 from symacct.cost import COST_FIELDS, Call
 from symacct.dim import symbol
@@ -91,7 +91,7 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
     """
     left = list(account.assumptions)
     agreed: list[Sizes] = []
-    groups = [[a for a in left if a.relation not in ("", "==")]]
+    groups = [[a for a in left if a.soft]]
     disagreed = 0
     while groups and disagreed < _DISAGREEING_RUNS:
         group = [a for a in groups.pop() if a in left]
@@ -109,7 +109,7 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
         groups.append([a for a in group if a not in broken])
         if len(tried) > 1:
             groups += [tried[: len(tried) // 2], tried[len(tried) // 2 :]]
-    return agreed, tuple(left)
+    return agreed, settle(replace(a, doubtful=False) for a in left)
 
 
 def _agrees(account: Account, program: Program, sizes: Sizes) -> bool:
@@ -140,7 +140,7 @@ def other_sizes(trial: Sizes, assumptions: tuple[Assumption, ...]) -> Iterator[d
 
 def _breaking(trial: Sizes, assumptions: list[Assumption], group: list[Assumption]) -> dict[str, int] | None:
     """Sizes that satisfy every equality and break as many of a group of inequalities as go together."""
-    hard = tuple(a for a in assumptions if a.relation in ("", "=="))
+    hard = tuple(a for a in assumptions if not a.soft)
     base = next(other_sizes(trial, tuple(assumptions)), dict(trial))
     best: dict[str, int] | None = None
     for each in group:
@@ -169,7 +169,7 @@ def _across(assumption: Assumption, sizes: Sizes) -> Iterator[dict[str, int]]:
         except (sympy.PolynomialError, NotImplementedError):
             roots = []
         for root in roots:
-            for size in (root - root % 8, root + 8 - root % 8, root - 1, root, root + 1, root + 2):
+            for size in (root - root % 8, root + 8 - root % 8, root - 1, root, root + 1, root + 2, root // 2 + 1):
                 if size >= 1:
                     yield {name: size}
 
@@ -275,6 +275,11 @@ def _other_shape(call: Call, other: Call, sizes: Sizes) -> tuple[str, Any, Any] 
 
 def _message(account: Account, program: Program, found: Difference, sizes: Sizes) -> str:
     at = ", ".join(f"{n}={s}" for n, s in sizes.items())
+    if _differs_already(account, program):
+        return (
+            "a run at the trial sizes themselves is not what was traced: the module was changed after symacct.build "
+            f"made it (change it in the builder), or the program is not deterministic; first difference {_where(found)}"
+        )
     guilty = _guilty(account, program, sizes)
     blame = f"The dim to blame is {' and '.join(guilty)}; " if guilty else ""
     if found.what.startswith("parameter"):
@@ -310,6 +315,18 @@ def _shape(shape: Any) -> str:
 
 def _at(formula: Any, sizes: Sizes) -> str:
     return _shape(evaluate(n, sizes) for n in formula) if isinstance(formula, tuple) else str(evaluate(formula, sizes))
+
+
+def _where(found: Difference) -> str:
+    node = found.node or found.other
+    return f"at {_place(node)}" if node else f"in {found.what}"
+
+
+def _differs_already(account: Account, program: Program) -> bool:
+    try:
+        return _difference(account, program, account.trial_sizes) is not None
+    except TraceError:
+        return True
 
 
 def _guilty(account: Account, program: Program, sizes: Sizes) -> list[str]:

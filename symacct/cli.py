@@ -94,8 +94,8 @@ def _account(
     import torch
 
     from symacct.account import Account
-    from symacct.capture import build as build_model
-    from symacct.capture import build_of
+    from symacct.building import build as build_model
+    from symacct.building import build_of
     from symacct.rules import default_rules
     from symacct.targets import load
     from symacct.tracing import trace as trace_program

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,7 @@ from symacct.printing import text
 
 # -- symbols and trial sizes -------------------------------------------------------
 
-_trial_sizes: dict[str, int] = {}
+_trial_sizes: dict[str, int] = {}  # of the dims that `dims` made; a build or trace gives its own
 
 
 def symbol(name: str) -> sympy.Symbol:
@@ -36,15 +36,29 @@ def symbol(name: str) -> sympy.Symbol:
     return sympy.Symbol(name, integer=True, positive=True)
 
 
-def trial_size(name: str) -> int:
-    """The default trial size of a dim: 8 times a prime >= 11, another one for each name.
+def free_size(taken: Collection[int]) -> int:
+    """A default trial size that is not taken: 8 times a prime >= 11.
 
     Distinct, so that a coincidence does not look like a relation; larger than kernel
     sizes; divisible by 8, as heads and halves want; small, so that a Python loop is cheap.
     """
-    if name not in _trial_sizes:
-        _trial_sizes[name] = 8 * sympy.prime(5 + len(_trial_sizes))
-    return _trial_sizes[name]
+    index = 5
+    while (size := 8 * int(sympy.prime(index))) in taken:
+        index += 1
+    return size
+
+
+def named_dims(
+    names: Iterable[str], sizes: Mapping[str, int], taken: Mapping[str, int] | None = None
+) -> dict[str, Dim]:
+    """Dims by name, each at the size that is given or at a default one; the same names always get the same."""
+    made: dict[str, Dim] = {}
+    used = {plain(s) for s in (taken or {}).values()} | {check_size(n, s) for n, s in sizes.items()}
+    for name in names:
+        size = check_size(name, sizes[name]) if name in sizes else free_size(used)
+        used.add(size)
+        made[name] = Dim(size, symbol(name))
+    return made
 
 
 def check_size(name: str, size: Any) -> int:
@@ -58,12 +72,6 @@ def check_size(name: str, size: Any) -> int:
     if isinstance(size, bool) or value < 1:
         raise DimError(f"{name}={size!r}: the size of a dim is a whole number >= 1")
     return value
-
-
-def new_dim(name: str, size: int | None = None) -> Dim:
-    """One dim by name, at the given or the default trial size."""
-    expr = symbol(name)
-    return Dim(trial_size(name) if size is None else check_size(name, size), expr)
 
 
 def dims(names: str, **sizes: int) -> Any:
@@ -82,8 +90,13 @@ def dims(names: str, **sizes: int) -> Any:
     for name, size in sizes.items():
         if name not in wanted:
             raise DimError(f"dims({names!r}): there is no dim {name!r} to give the size {size} to")
-    made = tuple(new_dim(name, sizes.get(name)) for name in wanted)
-    return made[0] if len(made) == 1 else made
+    made = []
+    for name in wanted:
+        expr = symbol(name)
+        if name not in sizes and name not in _trial_sizes:
+            _trial_sizes[name] = free_size(_trial_sizes.values())
+        made.append(Dim(check_size(name, sizes[name]) if name in sizes else _trial_sizes[name], expr))
+    return made[0] if len(made) == 1 else tuple(made)
 
 
 # -- arithmetic --------------------------------------------------------------------
@@ -239,10 +252,10 @@ def _generic(relation: str, left: sympy.Expr, right: sympy.Expr) -> bool:
 
 
 def specialize(dim: Dim) -> None:
-    """Something took the trial size for good: that is an assumption like any other."""
+    """Something took the trial size as a number. Whether that matters, other sizes will tell."""
     scope = current()
     if scope is not None:
-        scope.record("==", dim.expr, sympy.Integer(plain(dim)))
+        scope.record("==", dim.expr, sympy.Integer(plain(dim)), doubtful=True)
 
 
 # -- the numbers -------------------------------------------------------------------

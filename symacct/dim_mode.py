@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from symacct.assumptions import current
-from symacct.dim import Dim, DimFloat, restored
-from symacct.torch_private import TorchFunctionMode, from_symint, to_symint
+from symacct.dim import Dim, DimFloat, plain, restored
+from symacct.torch_private import FakeTensor, TorchFunctionMode, copy_fake, from_symint, to_symint
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -26,6 +26,11 @@ class DimMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.initialize and getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
+        if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
+            tensor, memo = args  # torch's own asks for a data pointer
+            return memo.setdefault(id(tensor), copy_fake(tensor, tensor.fake_mode))
+        if func in _VALUES:  # sizes as data: what is computed with them is no shape
+            return func(*_numbers(args), **{k: _numbers(v) for k, v in (kwargs or {}).items()})
         args = swap_in(args)
         kwargs = {k: swap_in(v) for k, v in kwargs.items()} if kwargs else {}
         return swap_out(func(*args, **kwargs))
@@ -59,6 +64,16 @@ def _remembered(value: int) -> Any:
         return value
     dim = restored(value)
     return to_symint(dim) if isinstance(dim, Dim) else value
+
+
+_VALUES = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
+
+
+def _numbers(value: Any) -> Any:
+    """``value`` with each `Dim` in it as its trial size."""
+    if type(value) is Dim:
+        return plain(value)
+    return type(value)([_numbers(v) for v in value]) if type(value) in (list, tuple) else value
 
 
 _NESTED = frozenset({Dim, DimFloat, int, tuple, list, torch.Size, slice})

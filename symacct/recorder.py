@@ -23,7 +23,7 @@ from symacct import dim
 from symacct.assumptions import current
 from symacct.calls import describe, schema_of, size_of
 from symacct.cost import Call
-from symacct.errors import DataDependentError, TraceError
+from symacct.errors import DataDependentError, TargetError, TraceError
 from symacct.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -114,6 +114,7 @@ class _Use:
     tensors: list[Any] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     adopted: bool = False  # whether a real tensor was among them
+    tellable: bool = True  # whether its key says all that its result's shapes depend on
 
     def written(self) -> list[Any]:
         """The tensors that the call writes in place."""
@@ -253,32 +254,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _key(self, use: _Use) -> Any:
         """What the shapes of the result depend on; None if that cannot be told. Fills in the tensors of the call."""
-        number: dict[int, int] = {}  # storages by first appearance: which operands overlap matters, which they are not
-        tellable = True
+        number: dict[int, int] = {}  # storages by first appearance: which operands overlap matters, not where
+        args = tuple([self._part(a, use, number) for a in use.args])
+        kwargs = tuple([(k, self._part(v, use, number)) for k, v in use.kwargs.items()])
+        return (use.func, args, kwargs) if use.tellable else None
 
-        def key_of(value: Any) -> Any:
-            nonlocal tellable
-            if isinstance(value, torch.Tensor):
-                if not isinstance(value, FakeTensor):
-                    value = self._adopt(value)
-                    use.adopted = True
-                known = self.value_of(value)
-                use.tensors.append(value)
-                use.values.append(known)
-                return (known.layout, number.setdefault(known.storage, len(number)))
-            kind = type(value)
-            if kind is list or kind is tuple or kind is torch.Size:
-                return tuple([key_of(v) for v in value])
-            if kind is torch.SymInt:
-                return value.node.expr
-            if kind in _PLAIN:
-                return (kind, value)
-            tellable = False
-            return None
-
-        args = tuple([key_of(a) for a in use.args])
-        kwargs = tuple([(k, key_of(v)) for k, v in use.kwargs.items()])
-        return (use.func, args, kwargs) if tellable else None
+    # A method and not a closure that calls itself: such a closure is a cycle, which would keep tensors alive.
+    def _part(self, value: Any, use: _Use, number: dict[int, int]) -> Any:
+        if isinstance(value, torch.Tensor):
+            if not (isinstance(value, FakeTensor) and value.fake_mode is self.mode):
+                value = self._adopt(value)
+                use.adopted = True
+            known = self.value_of(value)
+            use.tensors.append(value)
+            use.values.append(known)
+            return (known.layout, number.setdefault(known.storage, len(number)))
+        kind = type(value)
+        if kind is list or kind is tuple or kind is torch.Size:
+            return tuple([self._part(v, use, number) for v in value])
+        if kind is torch.SymInt:
+            return value.node.expr
+        if kind not in _PLAIN:
+            use.tellable = False
+        return (kind, value) if kind in _PLAIN else None
 
     def _run(self, use: _Use, data: list[Any]) -> Any:
         name = schema_of(use.func).name
@@ -314,6 +312,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _adopt(self, tensor: torch.Tensor) -> FakeTensor:
         """A real tensor that the program brought along, as a fake one with the same identity throughout."""
+        if isinstance(tensor, FakeTensor):
+            raise TargetError(
+                "the program uses a tensor of a module from symacct.build that is not the one being traced; "
+                "make the whole of it in one builder"
+            )
         fake = self.mode.from_tensor(tensor)
         if "_symacct" not in fake.__dict__:
             self.value_of(fake, "constant")
@@ -583,18 +586,17 @@ def _substitute(value: Any, by_id: dict[int, Any]) -> Any:
 
 def _swap(value: Any, tensors: list[Any]) -> Any:
     """The arguments with real tensors replaced by the fake ones that were made of them, in order."""
-    queue = iter(tensors)
+    return _take(value, iter(tensors))
 
-    def walk(v: Any) -> Any:
-        if isinstance(v, torch.Tensor):
-            return next(queue)
-        if type(v) in (list, tuple):
-            return type(v)([walk(x) for x in v])
-        if type(v) is dict:
-            return {k: walk(x) for k, x in v.items()}
-        return v
 
-    return walk(value)
+def _take(value: Any, tensors: Iterator[Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if type(value) in (list, tuple):
+        return type(value)([_take(v, tensors) for v in value])
+    if type(value) is dict:
+        return {k: _take(v, tensors) for k, v in value.items()}
+    return value
 
 
 def _source() -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from symacct.dim import Dim, new_dim
+from symacct.dim import Dim
 from symacct.errors import SpecError
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -154,8 +154,3 @@ def names_in(tree: Any) -> tuple[str, ...]:
 
     make_inputs(tree, lambda _: 1, visit, lambda t: t)
     return tuple(found)
-
-
-def dim_sizes(names: tuple[str, ...], sizes: Mapping[str, int]) -> dict[str, Dim]:
-    """A dim for each name, at the size that is given or its default."""
-    return {name: new_dim(name, sizes.get(name)) for name in names}

@@ -29,6 +29,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as without_other_modes
 
 from symacct import dim as sym
 from symacct.algebra import RELATIONS
@@ -44,6 +45,8 @@ __all__ = [
     "TorchFunctionMode",
     "UnsupportedOperatorException",
     "answer_about",
+    "convertible_parameters",
+    "copy_fake",
     "current_autograd_node",
     "decomposes",
     "from_symint",
@@ -60,6 +63,8 @@ __all__ = [
     "sequence_nr",
     "storage_key",
     "to_symint",
+    "without_mkldnn",
+    "without_other_modes",
 ]
 
 
@@ -386,6 +391,41 @@ def new_fake(mode: FakeTensorMode, size: Any, stride: Any, dtype: torch.dtype, d
     return FakeTensor(mode, elem, device)
 
 
+@contextmanager
+def without_mkldnn() -> Iterator[None]:
+    """Keep torch from oneDNN's kernels: its LSTM takes sizes as numbers, torch's own is made of matrix products."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def copy_fake(tensor: torch.Tensor, mode: FakeTensorMode, device: Any = None) -> torch.Tensor:
+    """A fake tensor like another, on a storage of its own; a parameter stays one."""
+    made = new_fake(mode, tuple(tensor.size()), tuple(tensor.stride()), tensor.dtype, device or tensor.device)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+@contextmanager
+def convertible_parameters(mode: FakeTensorMode) -> Iterator[None]:
+    """Let ``module.to(dtype)`` work on fake parameters: it swaps tensors, which must not be weakly referenced."""
+    original = torch.utils.swap_tensors
+
+    def swap(a: torch.Tensor, b: torch.Tensor) -> None:
+        mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
+        original(a, b)
+
+    torch.utils.swap_tensors = swap
+    try:
+        yield
+    finally:
+        torch.utils.swap_tensors = original
+
+
 def make_view(
     mode: FakeTensorMode, base: FakeTensor, size: Any, stride: Any, offset: Any, dtype: torch.dtype
 ) -> FakeTensor:
@@ -435,7 +475,8 @@ def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any
     """Run an operator on fake tensors such that no size is fixed behind our back.
 
     Where the kernel wants numbers, or fails, torch's shape function or decomposition in
-    Python is tried; if there is none, the sizes that it took become assumptions.
+    Python is tried, then what the schema alone says; if there is neither, the sizes that the kernel took become
+    assumptions.
     """
     scope = current()
     known = len(scope.assumptions) if scope is not None else 0
@@ -446,7 +487,8 @@ def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any
             result = func(*args, **kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             raise
-        except Exception:
+        except Exception as error:
+            python = python or _shape_by_schema(func, error)
             if python is None:
                 raise
             if scope is not None:
@@ -463,6 +505,24 @@ def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any
             specialize_shape(tensor)
         _asked.clear()
         return result
+
+
+def _shape_by_schema(func: Any, error: Exception) -> Callable[..., Any] | None:
+    """A shape function for ops whose schema or kind says it all: in-place ops, and elementwise ones."""
+    written = [i for i, (_, _, is_written) in enumerate(schema_arguments(func)) if is_written]
+    returns = func._schema.returns
+    if written and len(returns) <= 1:
+        return lambda *args, **kwargs: args[written[0]] if returns else None
+    if "TensorIterator" in str(error) and len(returns) == 1:
+        return lambda *args, **kwargs: _broadcast([a for a in args if isinstance(a, torch.Tensor)])
+    return None
+
+
+def _broadcast(tensors: list[torch.Tensor]) -> torch.Tensor:
+    dtype = tensors[0].dtype
+    for tensor in tensors[1:]:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return tensors[0].new_empty(torch.broadcast_shapes(*(t.shape for t in tensors)), dtype=dtype)
 
 
 def specialize_shape(tensor: torch.Tensor) -> None:

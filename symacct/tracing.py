@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
-from symacct import dim
 from symacct.account import Account, evaluate
 from symacct.assumptions import settle
-from symacct.capture import Program, Step, build_of
+from symacct.building import build_of
+from symacct.capture import Program, Step
 from symacct.check import check as check_account
-from symacct.dim import Dim
+from symacct.dim import Dim, named_dims, plain, symbol
 from symacct.errors import DimError, SpecError, TargetError, TraceError, UnknownOpError
 from symacct.progress import say
 from symacct.rule import Rules
@@ -54,6 +55,9 @@ def trace(
     """
     if not callable(target):
         raise TargetError(f"trace(): {type(target).__name__} is neither a module nor a function")
+    for name, option in (("loss", loss), ("optimizer", optimizer)):
+        if option is not None and not callable(option):
+            raise SpecError(f"{name}: expected a function or class, got {type(option).__name__}")
     args, kwargs = _read(target, specs, kwspecs, grad)
     trial = _trial_dims(target, args, kwargs, dict(sizes or {}))
     program = Program(target, args, kwargs, loss, optimizer, _dtype(autocast), train)
@@ -70,8 +74,8 @@ def trace(
         rules,
         title=_title(target),
         inputs=_inputs_text(args, kwargs),
-        assumptions=settle((*(made.assumptions if made else ()), *step.assumptions)),
-        trial_sizes={name: int(size) for name, size in trial.items()},
+        assumptions=settle((*(made.scope.assumptions.values() if made else ()), *step.assumptions)),
+        trial_sizes={name: plain(size) for name, size in trial.items()},
         program=program,
     )
     if strict and account.unknown:
@@ -96,11 +100,11 @@ def _run(program: Program, trial: dict[str, Dim], given: set[str]) -> tuple[Step
             if not name:
                 raise
             free.remove(name)
-            trial = {**trial, name: dim.new_dim(name, size)}
+            trial |= named_dims([name], {name: size})
 
 
 def _wanted_size(error: TraceError, trial: Mapping[str, int], free: list[str]) -> tuple[str, int]:
-    sizes = {name: int(size) for name, size in trial.items()}
+    sizes = {name: plain(size) for name, size in trial.items()}
     for pair in error.unequal:
         for lone, other in (pair, pair[::-1]):
             if lone.is_Symbol and lone.name in free and lone not in other.free_symbols and other != 1:
@@ -165,15 +169,17 @@ def _with_grad(tree: Any) -> Any:
     return tree
 
 
-def _trial_dims(target: Any, args: Any, kwargs: Any, sizes: dict[str, int]) -> dict[str, Dim]:
+def _trial_dims(target: Any, args: Any, kwargs: Any, sizes: Mapping[str, int]) -> dict[str, Dim]:
     made = build_of(target)
     trial: dict[str, Dim] = dict(made.dims) if made else {}
-    for name in names_in((args, kwargs)):
-        if name not in trial:
-            trial[name] = dim.new_dim(name, sizes.pop(name, None))
+    own = {s.name: v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Dim) for s in v.expr.free_symbols}
+    lone = {name: dim for name, dim in own.items() if dim.expr == symbol(name)}
+    names = [n for n in (*names_in((args, kwargs)), *own) if n not in trial]
     for name, size in sizes.items():
-        where = "was fixed when the module was built" if name in trial else "occurs in no spec"
-        raise DimError(f"sizes: {name}={size}, but the dim {name!r} {where}")
+        if name not in names:
+            where = "was fixed when the module was built" if name in trial else "occurs in no spec"
+            raise DimError(f"sizes: {name}={size}, but the dim {name!r} {where}")
+    trial |= named_dims(dict.fromkeys(names), {**{n: plain(d) for n, d in lone.items() if n in names}, **sizes}, trial)
     return trial
 
 

@@ -97,7 +97,11 @@ def test_unknown_ops_are_listed_and_strict_fails():
         ((f"{FILE}:net", "B (8"), 2, "spec 'B (8': '(' without ')'"),
         ((f"{FILE}:net", "B 8", "--at", "Q=3"), 2, "at(): there is no dim 'Q'; the account's dims are B"),
         ((f"{FILE}:net", "B 8", "--at", "B=0"), 2, "B=0: the size of a dim is a whole number >= 1"),
-        ((f"{FILE}:net", "B 8", "--at", "B"), 2, "'B': sizes are written NAME=WHOLE NUMBER, by comma, as in B=8,L=2048"),
+        (
+            (f"{FILE}:net", "B 8", "--at", "B"),
+            2,
+            "'B': sizes are written NAME=WHOLE NUMBER, by comma, as in B=8,L=2048",
+        ),
         ((f"{FILE}:matmul", "B D", "D K", "--at", "B=1"), 2, "at(): no size for D, K; give one for each of B, D, K"),
         ((f"{FILE}:net", "B 8", "--optimizer", "Adm"), 2, "--optimizer: torch.optim has no 'Adm'; it has ASGD,"),
         ((f"{FILE}:net", "B 8", "--autocast", "int8"), 2, "autocast: 'int8' is not 'bf16', 'f16' or a dtype"),
