@@ -3,9 +3,10 @@
     python benchmarks/trace.py [--repeat 3] [--json FILE]
 
 FlopCounterMode counts one step (forward, backward, AdamW) of the same model under a concrete
-``FakeTensorMode``, full depth, at one set of sizes. symacct traces it with symbolic sizes, sums the closed forms, and,
-in the second figure, also checks every node at other sizes, as `sa.trace` does by default. Building the
-model is in neither. Peak memory is that of a child process that imports everything, builds the model and traces it once.
+``FakeTensorMode``, full depth, at one set of sizes. symacct traces it with symbolic sizes, sums the
+closed forms, and, in the second figure, also checks every node at other sizes, as `sa.trace` does by
+default. Building the model is in neither. Peak memory is that of a child process that imports
+everything, builds the model, and traces it once.
 """
 
 from __future__ import annotations

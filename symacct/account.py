@@ -308,6 +308,19 @@ class Account:
         symbols |= {s.name for h in self.step.parameters for s in _symbols(h.meta)}
         return tuple(n for n in self.trial_sizes if n in symbols)
 
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The dims that the check at other sizes could not vary, so that formulas are unproven in them."""
+        return tuple(
+            n
+            for n in self.dims
+            if all(sizes[n] == self.trial_sizes[n] for sizes in self.checked) and not self._pinned(n)
+        )
+
+    def _pinned(self, name: str) -> bool:
+        """Whether an assumption fixes a dim to a number, which `at` enforces."""
+        return any(a.relation == "==" and str(a.left) == name and a.right.is_Integer for a in self.assumptions)
+
     def at(self, **sizes: int) -> Account:
         """The account at given sizes: every expression becomes a number.
 

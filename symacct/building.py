@@ -59,7 +59,7 @@ def build(builder: Callable[..., nn.Module], /, **sizes: int) -> nn.Module:
     Raises `DimError` for sizes that do not fit, `TargetError` when the builder gives no module,
     `TraceError` when it fails on symbolic sizes.
     """
-    if not callable(builder):
+    if not callable(builder) or isinstance(builder, nn.Module):
         raise TargetError(f"build(): expected a function that makes a module, got {type(builder).__name__}")
     parameters = inspect.signature(builder).parameters
     kinds = {p.kind for p in parameters.values()}

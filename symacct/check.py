@@ -12,7 +12,7 @@ and the assumption is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from symacct.progress import say
 from symacct.recorder import Node
 
 Sizes = Mapping[str, int]
-_TRIES = 200
+_TRIES = 40
 _DISAGREEING_RUNS = 12  # what is still untested after so many stays an assumption
 
 
@@ -62,14 +62,19 @@ def check(account: Account, program: Program, sizes: Sizes | None = None) -> Che
         _must_agree(account, program, sizes)
         return Checked((sizes,), account.assumptions)
     agreed, left = _drop_what_does_not_matter(account, program)
-    if not agreed:
-        agreed = _at_other_sizes(account, program)
+    if unvaried(account.trial_sizes, agreed):
+        agreed += _at_other_sizes(account, program, left)
     return Checked(tuple(agreed), left)
 
 
-def _at_other_sizes(account: Account, program: Program) -> list[Sizes]:
+def unvaried(trial: Sizes, checked: Iterable[Sizes]) -> list[str]:
+    """The dims that had their trial size in every run of a check."""
+    return [name for name in trial if all(sizes[name] == trial[name] for sizes in checked)]
+
+
+def _at_other_sizes(account: Account, program: Program, assumptions: tuple[Assumption, ...]) -> list[Sizes]:
     failure: TraceError | None = None
-    for candidate in other_sizes(account.trial_sizes, account.assumptions):
+    for candidate in other_sizes(account.trial_sizes, assumptions):
         try:
             _must_agree(account, program, candidate)
         except TraceError as error:
@@ -123,7 +128,20 @@ def _agrees(account: Account, program: Program, sizes: Sizes) -> bool:
 
 
 def other_sizes(trial: Sizes, assumptions: tuple[Assumption, ...]) -> Iterator[dict[str, int]]:
-    """Points that satisfy the assumptions: odd sizes first, then multiples of more and more."""
+    """Points that satisfy the assumptions: odd sizes first, then multiples of more and more.
+
+    Where none does, the dims of the equalities that are to blame keep their trial sizes and the others move.
+    """
+    found = False
+    for point in _points(trial, assumptions, frozenset()):
+        found = True
+        yield point
+    stuck = {s.name for a in assumptions if a.relation == "==" for s in a.symbols}
+    if not found and stuck and stuck < set(trial):
+        yield from _points(trial, assumptions, frozenset(stuck))
+
+
+def _points(trial: Sizes, assumptions: tuple[Assumption, ...], kept: frozenset[str]) -> Iterator[dict[str, int]]:
     for step in (1, 2, 8, 64):
         for attempt in range(_TRIES):
             sizes = {
@@ -132,6 +150,7 @@ def other_sizes(trial: Sizes, assumptions: tuple[Assumption, ...]) -> Iterator[d
             }
             if step > 1:
                 sizes = {name: size - size % step or step for name, size in sizes.items()}
+            sizes |= {name: trial[name] for name in kept}
             _satisfy(sizes, assumptions)
             if _all_hold(assumptions, sizes) and sizes != dict(trial):
                 yield sizes

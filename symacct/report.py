@@ -100,8 +100,13 @@ def footer(account: Account) -> list[str]:
     if account.checked:
         shown = "; ".join(", ".join(f"{n}={s}" for n, s in sizes.items()) for sizes in account.checked)
         lines.append(f"checked, node by node, at {shown}")
-    elif account.dims:
-        lines.append("not checked at other sizes")
+    if account.unchecked:
+        lines.append(f"NOT checked at other sizes of {', '.join(account.unchecked)}")
+    if account.sizes is not None and 1 in account.sizes.values():
+        lines.append(
+            "at a size of 1 eager PyTorch may skip copies and broadcasts that other sizes need: bytes and pointwise may "
+            "be a little too high (trace with that axis given as 1 for the exact figure)"
+        )
     lines.append(CONVENTION)
     return lines
 
@@ -142,7 +147,7 @@ def renderables(account: Account, depth: int = 1) -> Iterator[RenderableType]:
             table.add_row(*(Text(c) for c in [*cells, row.value][: len(table.columns)]))
         yield table
     for line in footer(account):
-        yield Text(line, style="yellow" if line.startswith("INCOMPLETE") else "dim")
+        yield Text(line, style="yellow" if line.startswith(("INCOMPLETE", "NOT")) else "dim")
 
 
 def to_markdown(account: Account, depth: int = 1) -> str:
@@ -189,6 +194,7 @@ def to_json(account: Account, depth: int | None = None) -> str:
         "sizes": dict(account.sizes) if account.sizes is not None else None,
         "trial_sizes": dict(account.trial_sizes),
         "checked": [dict(sizes) for sizes in account.checked],
+        "unchecked": list(account.unchecked),
         "assumptions": [str(a) for a in account.assumptions],
         "unknown": [{"op": u.op, "count": u.count, "places": list(u.places)} for u in account.unknown],
         "tensors": {name: entry(lambda a, name=name: getattr(a, name)) for name in held},

@@ -102,14 +102,19 @@ def read_specs(tree: Any) -> Any:
         return spec(tree)
     if isinstance(tree, type) and hasattr(tree, "dim_str") and hasattr(tree, "dtypes"):
         return from_jaxtyping(tree)
-    if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
-        return type(tree)(read_specs(v) for v in tree)
+    if isinstance(tree, (list, tuple)):
+        return _like(tree, [read_specs(v) for v in tree])
     if isinstance(tree, dict):
         return type(tree)((k, read_specs(v)) for k, v in tree.items())
     if dataclasses.is_dataclass(tree) and not isinstance(tree, (type, Spec)):
         changes = {f.name: read_specs(getattr(tree, f.name)) for f in dataclasses.fields(tree)}
         return dataclasses.replace(tree, **changes)
     return tree
+
+
+def _like(tree: Any, items: list[Any]) -> Any:
+    """Items in a list or tuple of the same type; a named tuple takes them one by one."""
+    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
 
 
 def from_jaxtyping(annotation: Any) -> Spec:
@@ -130,8 +135,8 @@ def make_inputs(
         return make(tree.sizes(size_of), tree)
     if isinstance(tree, torch.Tensor):
         return adopt(tree)
-    if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
-        return type(tree)(make_inputs(v, size_of, make, adopt) for v in tree)
+    if isinstance(tree, (list, tuple)):
+        return _like(tree, [make_inputs(v, size_of, make, adopt) for v in tree])
     if isinstance(tree, dict):
         return type(tree)((k, make_inputs(v, size_of, make, adopt)) for k, v in tree.items())
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):

@@ -263,7 +263,7 @@ def test_b29() -> None:
 def test_b31(heads: int) -> None:
     """The number of heads changes no contraction, only softmax."""
     layer, x = nn.MultiheadAttention(448, heads, batch_first=True), m(1, 300, 448, grad=True)
-    found = [c for c in record(layer.to("meta"), x, x, x)]
+    found = list(record(layer.to("meta"), x, x, x))
     contractions = [RULES.cost(c).flops for c in found]
     split = next(i for i, c in enumerate(found) if c.op.startswith("aten.ones_like"))
     assert sum(contractions[:split]) == 642_969_600
