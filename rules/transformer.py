@@ -7,7 +7,7 @@ bound, since the parts hand on their results through memory. Units: FLOP.
 
 from __future__ import annotations
 
-from symacct.cost import Size, TensorMeta
+from symacct.cost import Call, Size, TensorMeta
 from symacct.rule import Rules
 from symacct.rules.attention import attention
 from symacct.rules.common import given
@@ -63,6 +63,6 @@ def encoder_pointwise(
 
 
 @rules.pointwise("aten._transform_bias_rescale_qkv")
-def rescale_qkv(qkv: TensorMeta) -> Size:
-    """A bias for all, and the scale of the queries, one third: 4 FLOP for every 3 elements."""
-    return qkv.numel + qkv.numel // 3 if isinstance(qkv.numel, int) else qkv.numel + qkv.numel / 3
+def rescale_qkv(call: Call, qkv: TensorMeta) -> Size:
+    """A bias for all, and the scale of the queries, which are the first result."""
+    return qkv.numel + call.outputs[0].numel

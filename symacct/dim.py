@@ -347,10 +347,11 @@ class _Numeric:
     def __repr__(self) -> str:
         return text(self.expr)
 
-    __hash__ = None  # type: ignore[assignment]  # each number's own
+    def __hash__(self) -> int:
+        return hash(float(self))  # type: ignore[arg-type]  # of an equal number, as dictionaries need it
 
 
-class Dim(_Numeric, int):  # type: ignore[misc]
+class Dim(_Numeric, int):
     """An int with a symbol: its value is the trial size, ``expr`` the SymPy expression.
 
     Everything that an int can do works; sums, differences, products, ``//`` and ``%``
@@ -387,11 +388,10 @@ class Dim(_Numeric, int):  # type: ignore[misc]
     def __int__(self) -> int:
         return lose(plain(self), self.expr)
 
+    __hash__ = int.__hash__
+
     def __bool__(self) -> bool:
         return compare("!=", self, 0, by_user=True)
-
-    def __hash__(self) -> int:
-        return int.__hash__(self)
 
     def __str__(self) -> str:
         return int.__repr__(self)
@@ -403,7 +403,7 @@ class Dim(_Numeric, int):  # type: ignore[misc]
         return Dim, (plain(self), self.expr)
 
 
-class DimFloat(_Numeric, float):  # type: ignore[misc]
+class DimFloat(_Numeric, float):
     """A float that a dim went into; ``floor``, ``ceil`` and ``round`` lead back to dims, ``int`` to a number."""
 
     def __new__(cls, value: float, expr: sympy.Expr) -> DimFloat:
@@ -429,9 +429,6 @@ class DimFloat(_Numeric, float):  # type: ignore[misc]
 
     def __floordiv__(self, other: Any) -> Any:
         return math.floor(self / other) if isinstance(other, (int, float)) else NotImplemented
-
-    def __hash__(self) -> int:
-        return float.__hash__(self)
 
     def __str__(self) -> str:
         return float.__repr__(self)

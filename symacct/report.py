@@ -104,8 +104,8 @@ def footer(account: Account) -> list[str]:
         lines.append(f"NOT checked at other sizes of {', '.join(account.unchecked)}")
     if account.sizes is not None and 1 in account.sizes.values():
         lines.append(
-            "at a size of 1 eager PyTorch may skip copies and broadcasts that other sizes need: bytes and pointwise may "
-            "be a little too high (trace with that axis given as 1 for the exact figure)"
+            "at a size of 1 eager PyTorch may skip copies and broadcasts that other sizes need: bytes and pointwise "
+            "may be a little too high (trace with that axis given as 1 for the exact figure)"
         )
     lines.append(CONVENTION)
     return lines

@@ -417,7 +417,7 @@ def convertible_parameters(mode: FakeTensorMode) -> Iterator[None]:
 
     def swap(a: torch.Tensor, b: torch.Tensor) -> None:
         mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
-        original(a, b)
+        original(a, b)  # type: ignore[no-untyped-call]
 
     torch.utils.swap_tensors = swap
     try:
@@ -522,7 +522,8 @@ def _broadcast(tensors: list[torch.Tensor]) -> torch.Tensor:
     dtype = tensors[0].dtype
     for tensor in tensors[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    return tensors[0].new_empty(torch.broadcast_shapes(*(t.shape for t in tensors)), dtype=dtype)
+    size = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
+    return tensors[0].new_empty(size, dtype=dtype)
 
 
 def specialize_shape(tensor: torch.Tensor) -> None:
@@ -538,7 +539,7 @@ def answer_about(func: Any, args: Any) -> tuple[bool, Any]:
         return True, args[0].fake_device
     if func in _DISPATCH_META_HANDLERS:
         specialize_shape(args[0])
-        return True, _DISPATCH_META_HANDLERS[func](args)
+        return True, _DISPATCH_META_HANDLERS[func](args)  # type: ignore[no-untyped-call]
     return False, None
 
 
@@ -551,16 +552,15 @@ def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dt
     return self.new_empty(size, dtype=out_dtype or self.dtype)
 
 
-def _trilinear(
-    i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll: int = 1
-) -> Any:
+def _trilinear(i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, *_: Any) -> Any:
     """Shape of a sum of products of three broadcast tensors."""
-    for expand, name in ((expand1, "i1"), (expand2, "i2"), (expand3, "i3")):
-        tensor = {"i1": i1, "i2": i2, "i3": i3}[name]
+    shapes = []
+    for tensor, expand in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        shape = list(tensor.shape)
         for axis in expand:
-            tensor = tensor.unsqueeze(axis)
-        i1, i2, i3 = (tensor if name == n else t for n, t in (("i1", i1), ("i2", i2), ("i3", i3)))
-    size = torch.broadcast_shapes(i1.shape, i2.shape, i3.shape)
+            shape.insert(axis, 1)
+        shapes.append(shape)
+    size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
     return i1.new_empty([n for axis, n in enumerate(size) if axis not in sumdim])
 
 

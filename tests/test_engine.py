@@ -303,5 +303,5 @@ def test_options_of_a_wrong_kind():
     with pytest.raises(SpecError, match="loss: expected a function or class, got int"):
         sa.trace(nn.Linear(2, 2), "B 2", loss=3)
     for wrong in (3, nn.Linear(2, 2)):
-        with pytest.raises(TargetError, match="expected a function that makes a module, got (int|Linear)"):
+        with pytest.raises(TargetError, match=r"expected a function that makes a module, got (int|Linear)"):
             sa.build(wrong)
