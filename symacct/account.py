@@ -19,7 +19,7 @@ from symacct.capture import Held, Program, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
 from symacct.dim import check_size, symbol
 from symacct.errors import MissingSizeError, UnknownDimError
-from symacct.recorder import PHASES, Node, Value
+from symacct.record import PHASES, Node, Value
 from symacct.rule import Rules
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from symacct.dim import Dim, named_dims
 from symacct.dim_mode import DimMode
 from symacct.errors import DimError, SymacctError, TargetError, TraceError
 from symacct.progress import say
-from symacct.recorder import Recorder, source_kind
+from symacct.recorder import Recorder
+from symacct.sources import source_kind
 from symacct.torch_private import (
     FakeTensor,
     FakeTensorMode,

@@ -26,7 +26,8 @@ from symacct.cost import TensorMeta
 from symacct.dim import Dim, plain, symbol
 from symacct.dim_mode import DimMode
 from symacct.errors import SpecError, TraceError
-from symacct.recorder import Record, Recorder, Watch
+from symacct.record import Record, Watch
+from symacct.recorder import Recorder
 from symacct.specs import Spec, make_inputs
 from symacct.torch_private import new_fake_mode, patched_module_call, without_mkldnn
 

@@ -26,7 +26,7 @@ from symacct.dim import symbol
 from symacct.errors import CheckError, TraceError
 from symacct.printing import text
 from symacct.progress import say
-from symacct.recorder import Node
+from symacct.record import Node
 
 Sizes = Mapping[str, int]
 _TRIES = 40

@@ -8,7 +8,8 @@ import torch
 
 from symacct.assumptions import current
 from symacct.dim import Dim, DimFloat, plain, restored
-from symacct.torch_private import FakeTensor, TorchFunctionMode, copy_fake, from_symint, to_symint
+from symacct.symnode import from_symint, to_symint
+from symacct.torch_private import FakeTensor, TorchFunctionMode, copy_fake
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch.fx
 
 from symacct.cost import Cost
-from symacct.recorder import Record, Value
+from symacct.record import Record, Value
 
 if TYPE_CHECKING:
     from symacct.account import Account

@@ -8,13 +8,10 @@ autograd reuses what nobody else holds, and lifetimes are what memory is made of
 
 from __future__ import annotations
 
-import sys
-import sysconfig
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 import torch
@@ -22,8 +19,9 @@ import torch
 from symacct import dim
 from symacct.assumptions import current
 from symacct.calls import describe, schema_of, size_of
-from symacct.cost import Call
 from symacct.errors import DataDependentError, TargetError, TraceError
+from symacct.record import Node, Record, Value, Watch
+from symacct.sources import recomputing, source
 from symacct.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -44,41 +42,8 @@ from symacct.torch_private import (
     storage_key,
 )
 
-PHASES = ("forward", "backward", "recompute", "optimizer")
 SMALL = 4096  # elements up to which a tensor made of plain numbers also keeps its data
 _SILENT = frozenset({"profiler", "rngprims"})  # namespaces that are bookkeeping, not work
-
-
-@dataclass(slots=True)
-class Value:
-    """A tensor of the graph: what it looks like, where it is stored, where it came from."""
-
-    id: int
-    layout: int  # which (shape, stride, offset, dtype, device)
-    storage: int
-    origin: str = ""  # "param", "buffer", "input", "constant", or "" for a node's result
-    name: str = ""
-
-
-@dataclass(slots=True)
-class Node:
-    """One use of an operator."""
-
-    index: int
-    func: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    call: int  # which distinct `Call`
-    outputs: Any
-    phase: str
-    path: str
-    source: str
-    forward: int = -1  # for backward nodes: the forward node that they belong to
-
-    @property
-    def op(self) -> str:
-        """The operator's full name, "aten.mm.default"."""
-        return schema_of(self.func).name
 
 
 @dataclass(slots=True)
@@ -122,20 +87,6 @@ class _Use:
         bound = dict(zip(schema.arguments, self.args, strict=False)) | self.kwargs
         found = (bound.get(name) for name in schema.mutated)
         return [t for v in found for t in (v if isinstance(v, (list, tuple)) else (v,)) if isinstance(t, torch.Tensor)]
-
-
-@dataclass
-class Record:
-    """What came out of a recorded step."""
-
-    nodes: list[Node] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
-    layouts: list[tuple[Any, ...]] = field(default_factory=list)
-    deaths: list[tuple[int, int]] = field(default_factory=list)  # (nodes so far, storage)
-
-
-Watch = Callable[[Node, Call], None]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -436,31 +387,31 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         refs = {id(t): v for t, v in zip(use.tensors, use.values, strict=True)}
         index = len(self.record.nodes)
         phase, path, forward = self.phase, self.path(), -1
-        source = _source()
+        line = source()
         if phase in ("forward", "backward"):
             node = current_autograd_node()
             if node is None:
                 self._forward_of.setdefault(next_sequence_nr() - 1, index)
             else:
-                phase = "recompute" if _recomputing() else "backward"
+                phase = "recompute" if recomputing() else "backward"
                 if phase == "backward":
-                    forward, path, source = self._origin(node, path, source)
+                    forward, path, line = self._origin(node, path, line)
                 else:
                     self._forward_of.setdefault(next_sequence_nr() - 1, index)
         args, kwargs = _substitute(use.args, refs), _substitute(use.kwargs, refs) if use.kwargs else {}
-        made = Node(index, use.func, args, kwargs, call, outputs, phase, path, source, forward)
+        made = Node(index, use.func, args, kwargs, call, outputs, phase, path, line, forward)
         self.record.nodes.append(made)
         if self.watch is not None:
             self.watch(made, self.record.calls[call])
 
-    def _origin(self, node: Any, path: str, source: str) -> tuple[int, str, str]:
+    def _origin(self, node: Any, path: str, line: str) -> tuple[int, str, str]:
         """The forward node, module path and source of what autograd is running now."""
         variable = getattr(node, "variable", None)
         if variable is not None:  # AccumulateGrad
-            return -1, self._parameter_paths.get(id(variable), ""), source
+            return -1, self._parameter_paths.get(id(variable), ""), line
         forward = self._forward_of.get(sequence_nr(node), -1)
         if forward < 0:
-            return -1, path, source
+            return -1, path, line
         made = self.record.nodes[forward]
         return forward, made.path, made.source
 
@@ -470,8 +421,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def place(self) -> str:
         """Where the program is now, for messages: module path and source line."""
-        source, path = _source(), self.path()
-        return f"{path} ({source})" if path and source else path or source or "the top level"
+        line, path = source(), self.path()
+        return f"{path} ({line})" if path and line else path or line or "the top level"
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -490,13 +441,6 @@ _PLAIN = frozenset(
 )
 _composite: dict[Any, bool] = {}
 _repeat: dict[Any, bool] = {}
-_TORCH = torch.__file__.rsplit("/", 1)[0]
-_OURS = __file__.rsplit("/", 1)[0]
-_STDLIB = sysconfig.get_paths()["stdlib"]
-_PACKAGES = sysconfig.get_paths()["purelib"]
-_CHECKPOINT = f"{_TORCH}/utils/checkpoint.py"
-_ENGINE = f"{_TORCH}/autograd/graph.py"  # _engine_run_backward
-_kinds: dict[str, str] = {}
 
 
 def _is_composite(func: Any) -> bool:
@@ -597,43 +541,6 @@ def _take(value: Any, tensors: Iterator[Any]) -> Any:
     if type(value) is dict:
         return {k: _take(v, tensors) for k, v in value.items()}
     return value
-
-
-def _source() -> str:
-    """The line that is running now in code that is neither torch's nor ours."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        if source_kind(frame.f_code.co_filename) == "model":
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
-
-
-def _recomputing() -> bool:
-    """Whether checkpoint code runs inside of autograd's innermost engine."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        kind = source_kind(frame.f_code.co_filename)
-        if kind in ("checkpoint", "engine"):
-            return kind == "checkpoint"
-        frame = frame.f_back
-    return False
-
-
-def source_kind(filename: str) -> str:
-    """Whose code a file is: "model", "library" (torch or symacct), "checkpoint" or "engine"."""
-    found = _kinds.get(filename)
-    if found is None:
-        if filename == _CHECKPOINT:
-            found = "checkpoint"
-        elif filename == _ENGINE:
-            found = "engine"
-        else:
-            ours = filename.startswith((_TORCH, _OURS, "<frozen"))
-            stdlib = filename.startswith(_STDLIB) and not filename.startswith(_PACKAGES)
-            found = "library" if ours or stdlib else "model"
-        _kinds[filename] = found
-    return found
 
 
 def _has_plain_data(func: Any, flat: list[Any]) -> bool:
