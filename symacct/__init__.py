@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from symacct.tracing import trace
 
 __version__ = "0.1.0"
+
+# In a checkout the rules lie beside the package, not in it. Whoever starts Python there imports this
+# folder even with symacct installed, and shall find them too.
+_beside = Path(__file__).parent.parent
+if not (Path(__file__).parent / "rules").is_dir() and (_beside / "rules" / "weights.py").is_file():
+    __path__.append(str(_beside))
 
 # Names are imported on first use, so that `import symacct` costs nothing of its own.
 _HOME = {

@@ -122,6 +122,20 @@ def test_import_is_light():
     assert loaded <= {"numpy", "jinja2"}  # torch itself loads these where they are installed
 
 
+def test_a_checkout_finds_its_rules():
+    """Python started in a checkout imports the package there, with the rules beside it, whatever is installed."""
+    code = "import symacct, symacct.rules; print(len(symacct.default_rules()) > 500)"
+    installed = [p for p in sys.path if "site-packages" in p]  # without the hook of an editable install
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path += {installed!r}\n{code}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert run.stdout == "True\n", run.stderr
+
+
 def test_public_names():
     """Every public name resolves, is listed once, and says what it is."""
     assert sorted(symacct.__all__) == sorted(set(symacct.__all__))
