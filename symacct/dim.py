@@ -251,10 +251,25 @@ def _generic(relation: str, left: sympy.Expr, right: sympy.Expr) -> bool:
     return bound <= _GENERIC_MIN if relation in (">", ">=") else bound >= _GENERIC_MAX
 
 
+_taken: list[list[Dim]] = []
+
+
+@contextmanager
+def taking() -> Iterator[list[Dim]]:
+    """Collect the dims that are taken as numbers meanwhile, instead of recording them."""
+    _taken.append([])
+    try:
+        yield _taken[-1]
+    finally:
+        _taken.pop()
+
+
 def specialize(dim: Dim) -> None:
     """Something took the trial size as a number. Whether that matters, other sizes will tell."""
     scope = current()
-    if scope is not None:
+    if _taken:
+        _taken[-1].append(dim)
+    elif scope is not None:
         scope.record("==", dim.expr, sympy.Integer(plain(dim)), doubtful=True)
 
 

@@ -1,4 +1,4 @@
-"""Everything that symacct imports of torch beyond its public API. Tested with torch 2.13."""
+"""Everything that symacct imports of torch beyond its public API. Tested with torch 2.13.0 and 2.14.1."""
 
 from __future__ import annotations
 
@@ -148,14 +148,11 @@ def sequence_nr(node: Any) -> int:
     return number
 
 
-# Some C++ kernels ask for sizes as numbers; torch's own handlers then quietly give the trial
-# sizes. These do the same and keep the tensor in mind, so that `run_symbolic` can do better.
-_asked: list[torch.Tensor] = []
-
-
-def _remembering(answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+# Some C++ kernels ask for sizes as numbers; torch's own handlers then quietly give the trial sizes.
+# These do the same, and say so.
+def _saying(answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def handler(args: Any) -> Any:
-        _asked.append(args[0])
+        specialize_shape(args[0])
         return answer(args)
 
     return handler
@@ -163,42 +160,39 @@ def _remembering(answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 for _handled, _answer in list(_DISPATCH_META_HANDLERS.items()):
     if _handled is not torch.ops.prim.device.default:
-        _DISPATCH_META_HANDLERS[_handled] = _remembering(_answer)
+        _DISPATCH_META_HANDLERS[_handled] = _saying(_answer)
 
 
 def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
     """Run an operator on fake tensors such that no size is fixed behind our back.
 
-    Where the kernel wants numbers, or fails, torch's shape function or decomposition in
-    Python is tried, then what the schema alone says; if there is neither, the sizes that the kernel took become
-    assumptions.
+    Where the kernel takes numbers, or fails, torch's shape function or decomposition in
+    Python is tried, then what the schema alone says. Sizes that are taken all the same are
+    doubtful assumptions.
     """
     scope = current()
     known = len(scope.assumptions) if scope is not None else 0
     python = _SHAPES.get(func) or meta_table.get(func) or decomposition_table.get(func)
     with torch._C.DisableTorchFunction():
-        _asked.clear()
         try:
-            result = func(*args, **kwargs)
+            with sym.taking() as taken:
+                result = func(*args, **kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             raise
         except Exception as error:
             python = python or _shape_by_schema(func, error)
             if python is None:
                 raise
-            if scope is not None:
-                scope.forget_since(known)
-            with mode:
-                return python(*args, **kwargs)
-        if _asked and python is not None:
-            _asked.clear()
+            taken, again = [], True
+        else:
+            again = bool(taken)
+        if again and python is not None:
             if scope is not None:
                 scope.forget_since(known)  # what was compared with the numbers says nothing
-            with mode:
+            with mode, sym.taking() as taken:
                 result = python(*args, **kwargs)
-        for tensor in _asked:
-            specialize_shape(tensor)
-        _asked.clear()
+        for dim in taken:
+            sym.specialize(dim)
         return result
 
 
@@ -233,7 +227,6 @@ def answer_about(func: Any, args: Any) -> tuple[bool, Any]:
     if func is torch.ops.prim.device.default:
         return True, args[0].fake_device
     if func in _DISPATCH_META_HANDLERS:
-        specialize_shape(args[0])
         return True, _DISPATCH_META_HANDLERS[func](args)  # type: ignore[no-untyped-call]
     return False, None
 

@@ -180,7 +180,9 @@ def test_gap_layout() -> None:
     q = torch.empty(2, 8, 4, 16, dtype=torch.bfloat16, device="meta")
     (call,) = record(torch.ops.aten._flash_attention_forward.default, q, q, q, None, None, 8, 8, 0.0, False, False)
     assert RULES.cost(call).flops == 4 * 2 * 4 * 8 * 8 * 16
-    assert torch_flops(call) == 4 * 2 * 8 * 4 * 4 * 16
+    wrong = 4 * 2 * 8 * 4 * 4 * 16
+    fixed = torch.__version__ >= "2.14"  # where torch has mended it
+    assert torch_flops(call) == (4 * 2 * 4 * 8 * 8 * 16 if fixed else wrong)
 
 
 def test_gap_slow_conv() -> None:

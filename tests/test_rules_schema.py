@@ -18,7 +18,7 @@ COME_AND_GO = {  # private or recent ops that not every torch since 2.9 has
     "aten._foreach_powsum", "aten.linalg__powsum", "aten.hash_tensor", "aten._scaled_mm_v2",
     "aten._scaled_grouped_mm_v2", "aten._upsample_lanczos2d_aa", "aten._upsample_lanczos2d_aa_backward",
     "aten._flash_attention_forward_no_dropout_inplace", "aten._weight_int4pack_mm_with_scales_and_zeros",
-    "aten.rrelu_with_noise_functional", "aten._make_dep_token",
+    "aten.rrelu_with_noise_functional", "aten._make_dep_token", "aten.cholesky",
 }  # fmt: skip
 
 

@@ -7,7 +7,9 @@ when its folder is on PYTHONPATH; the tests' conftest.py imports it too.
 """
 
 import importlib.abc
+import importlib.machinery
 import sys
+from pathlib import Path
 
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -21,11 +23,23 @@ class _BeforeTorchvision(importlib.abc.MetaPathFinder):
         if fullname == "torchvision" and not _libraries:
             import torch
 
+            found = importlib.machinery.PathFinder.find_spec(fullname, path)
+            if found is None or _loads(Path(found.origin).parent, torch):
+                return None
             _libraries.append(torch.library.Library("torchvision", "FRAGMENT"))
             for schema in _SCHEMAS:
-                if not hasattr(torch.ops.torchvision, schema.partition("(")[0]):
-                    _libraries[0].define(schema)
+                _libraries[0].define(schema)
         return None
+
+
+def _loads(folder, torch):
+    """Whether torchvision's compiled ops load beside this torch; then there is nothing to declare."""
+    for library in folder.glob("_C*.so"):
+        try:
+            torch.ops.load_library(str(library))
+        except OSError:
+            return False
+    return True
 
 
 sys.meta_path.insert(0, _BeforeTorchvision())
