@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
+from symacct.algebra import simplify
 from symacct.assumptions import Assumption, require
 from symacct.capture import Held, Program, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 CONVENTION = (
     "flops: contractions only (matrix products, convolutions, attention products), 2 per multiply-add, "
     "causal attention in full; pointwise: all other arithmetic by the weights of symacct.rules.weights; "
-    "bytes: as eager runs it, each kernel reads its operands and writes its results once"
+    "bytes: as eager runs it, each kernel reads its operands and writes its results once; kernels: those of "
+    "PyTorch on a CPU, without oneDNN"
 )
 
 
@@ -169,7 +171,18 @@ class Account:
 
     def __post_init__(self) -> None:
         if not self._costs:
-            self._costs = [self.rules.cost(call) for call in self.step.record.calls]
+            self._costs = [self._resolved(self.rules.cost(call)) for call in self.step.record.calls]
+
+    def _resolved(self, cost: Cost | None) -> Cost | None:
+        """A cost without the floors that the assumptions make exact."""
+        return cost and Cost(**{f: self._exact(getattr(cost, f)) for f in COST_FIELDS})
+
+    def _exact(self, expr: Size) -> Size:
+        return simplify(expr, self._divisible) if isinstance(expr, sympy.Basic) else expr
+
+    @cached_property
+    def _divisible(self) -> list[Any]:
+        return [a.left.args for a in self.assumptions if a.relation == "==" and isinstance(a.left, sympy.Mod)]
 
     # -- sums --------------------------------------------------------------------------
 
@@ -254,7 +267,7 @@ class Account:
         return self._held(self.step.state, lambda t: t.nbytes)
 
     def _held(self, held: list[Held], measure: Any) -> Size:
-        return self._value(sympy.expand(sympy.Add(*(measure(h.meta) for h in held))))
+        return self._value(self._exact(sympy.expand(sympy.Add(*(measure(h.meta) for h in held)))))
 
     # -- nodes ---------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ NEGATED = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 _ROUNDED = (sympy.floor, sympy.ceiling, sympy.Mod)
+_MOST_RESIDUES = 64
 
 
 def exact(expr: sympy.Expr) -> bool:
@@ -115,7 +116,7 @@ def lower_bound(expr: sympy.Expr) -> int | None:
 
 def _without_rounding(expr: sympy.Expr) -> sympy.Expr:
     """Something that an expression is never less than, without floor, ceiling, Mod and Max where possible."""
-    for _ in range(4):  # they nest
+    for _ in range(16):  # they nest
         atoms = sorted(expr.atoms(*_ROUNDED, sympy.Max), key=str)
         if not atoms:
             break
@@ -155,9 +156,34 @@ def strip_factor(expr: sympy.Expr) -> sympy.Expr:
     return expr
 
 
+def divisibility(difference: sympy.Expr) -> sympy.Expr | None:
+    """``x % m`` if a difference with floors of one dim x is 0 just where m divides x.
+
+    ``2*((x + 1)//2) == x`` is how rounding code says that x is even.
+    """
+    floors = difference.atoms(sympy.floor)
+    symbols = difference.free_symbols
+    if not floors or len(symbols) != 1:
+        return None
+    (x,) = symbols
+    m = int(sympy.ilcm(1, *(sympy.fraction(sympy.together(f.args[0]))[1] for f in floors)))
+    if not 1 < m <= _MOST_RESIDUES:
+        return None
+    part = sympy.Dummy(integer=True, positive=True)
+    zero = []
+    for residue in range(m):
+        inside = difference.xreplace({x: m * part + residue})
+        parts = {f: sympy.floor(sympy.expand(f.args[0])) for f in inside.atoms(sympy.floor)}
+        if sympy.expand(inside.xreplace(parts)) == 0:
+            zero.append(residue)
+    return sympy.Mod(x, m) if zero == [0] else None
+
+
 def normal_form(relation: str, left: sympy.Expr, right: sympy.Expr) -> tuple[str, sympy.Expr, sympy.Expr]:
     """One way to write a relation: common factors dropped, numbers on the right."""
     difference = sympy.factor_terms(left - right)
+    if relation == "==" and (remainder := divisibility(sympy.expand(left - right))) is not None:
+        return relation, remainder, sympy.Integer(0)
     stripped = strip_factor(difference)
     if isinstance(stripped, sympy.Mod):
         return relation, stripped, sympy.Integer(0)

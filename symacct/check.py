@@ -305,7 +305,8 @@ def _message(account: Account, program: Program, found: Difference, sizes: Sizes
         return (
             f"{found.what}: its shape {_shape(found.formula)} gives {_at(found.formula, sizes)} at {at}, built there "
             f"it is {_shape(found.value)}. {blame}"
-            "likely cause: a size computed through a float or int(...): use // instead"
+            "likely cause: a size computed through a float or int(...): use // instead "
+            "(0.5*dim loses its dim, dim*0.5 does not)"
         )
     if not found.what:
         ours = f"at {_place(found.node)}" if found.node else "after the last node"
@@ -319,8 +320,8 @@ def _message(account: Account, program: Program, found: Difference, sizes: Sizes
     assert found.node is not None  # a difference with a name has a node
     return (
         f"{_place(found.node)}: its {found.what} {shown} gives {_at(found.formula, sizes)} at {at}, a run there gives "
-        f"{value}. {blame}likely cause: a size computed through a float or int(...) (use // instead), "
-        "or a branch on a size"
+        f"{value}. {blame}likely cause: a size computed through a float or int(...) "
+        "(use // instead; 0.5*dim loses its dim, dim*0.5 does not), or a branch on a size"
     )
 
 

@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the model cannot be traced, or a check failed; 2 the comma
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -220,4 +221,6 @@ def _code(error: SymacctError) -> int:
 
 def main() -> None:
     """The entry point of the ``symacct`` command."""
+    # torch says so on import where NumPy is absent, which symacct does not need.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     app()

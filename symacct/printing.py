@@ -39,7 +39,8 @@ class _Printer(StrPrinter):  # type: ignore[misc]
         numerator, denominator = sympy.fraction(sympy.together(expr.args[0]))
         if denominator == 1:
             return f"floor({self._print(expr.args[0])})"
-        top = self._print(numerator) if numerator.is_Symbol else f"({self._print(numerator)})"
+        closed = numerator.is_Symbol or isinstance(numerator, sympy.floor)
+        top = self._print(numerator) if closed else f"({self._print(numerator)})"
         bottom = (
             self._print(denominator)
             if denominator.is_Symbol or denominator.is_Integer

@@ -51,7 +51,7 @@ def test_a_size_that_went_through_a_float():
     message = refuted(sa.build(lambda D: Gated(D, lambda d: int(math.sqrt(d) * 9))), "B D")
     assert message.startswith("aten.t.default in up (forward")
     assert (
-        "The dim to blame is D; likely cause: a size computed through a float or int(...) (use // instead)" in message
+        "The dim to blame is D; likely cause: a size computed through a float or int(...) (use // instead;" in message
     )
 
 

@@ -213,6 +213,14 @@ def test_b62_divisibility_makes_division_exact(recorded):
     assert relations(recorded) == ["S % 2 == 0"]
 
 
+def test_rounding_that_says_divisible(recorded):
+    """2*((D + 1)//2) == D is how rounding code says that D is even, and then its floors go."""
+    D = sa.dims("D")
+    assert 2 * ((D + 1) // 2) == D
+    assert relations(recorded) == ["D % 2 == 0"]
+    assert repr((D + 3) // 2) == "D/2 + 1"
+
+
 def test_torch_questions_of_layout_are_not_assumptions(recorded):
     """Only what is asked by the model's own code, and equalities, are kept of answers that depend on sizes."""
     B, L, D = sa.dims("B L D", B=8, L=8, D=16)
