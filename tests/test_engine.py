@@ -2,7 +2,10 @@
 
 import collections
 import math
+import os
 import random
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -305,3 +308,19 @@ def test_options_of_a_wrong_kind():
     for wrong in (3, nn.Linear(2, 2)):
         with pytest.raises(TargetError, match=r"expected a function that makes a module, got (int|Linear)"):
             sa.build(wrong)
+
+
+def test_output_is_the_same_in_every_process():
+    """Report, JSON and graph do not depend on the order of hashes."""
+    code = (
+        "import symacct as sa, torch; from torch import nn\n"
+        "m = sa.build(lambda H, Dh, F: nn.TransformerEncoderLayer(H*Dh, H, F, batch_first=True))\n"
+        "a = sa.trace(m, 'B L (H Dh)', optimizer=torch.optim.AdamW)\n"
+        "print(a.report(), a.to_json(), a.to_markdown(), a.graph)"
+    )
+    seen = set()
+    for seed in ("0", "7"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        seen.add(run.stdout)
+    assert len(seen) == 1
