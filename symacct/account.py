@@ -30,7 +30,7 @@ CONVENTION = (
     "flops: contractions only (matrix products, convolutions, attention products), 2 per multiply-add, "
     "causal attention in full; pointwise: all other arithmetic by the weights of symacct.rules.weights; "
     "bytes: as eager runs it, each kernel reads its operands and writes its results once; kernels: those of "
-    "PyTorch on a CPU, without oneDNN"
+    "PyTorch on a CPU, without oneDNN and NNPACK"
 )
 
 

@@ -29,7 +29,7 @@ from symacct.errors import SpecError, TraceError
 from symacct.record import Record, Watch
 from symacct.recorder import Recorder
 from symacct.specs import Spec, make_inputs
-from symacct.torch_private import new_fake_mode, patched_module_call, without_mkldnn
+from symacct.torch_private import new_fake_mode, patched_module_call, torchs_own_kernels
 
 # -- the program -------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class _Runner:
             if "torch._dynamo" in sys.modules:  # else nothing can be compiled, and importing it takes seconds
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(_without_fast_path())
-            stack.enter_context(without_mkldnn())
+            stack.enter_context(torchs_own_kernels())
             stack.enter_context(scope(self.scope))
             model = self._model()
             stack.enter_context(self.mode)

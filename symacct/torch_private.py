@@ -52,7 +52,7 @@ __all__ = [
     "schema_arguments",
     "sequence_nr",
     "storage_key",
-    "without_mkldnn",
+    "torchs_own_kernels",
     "without_other_modes",
 ]
 
@@ -87,14 +87,18 @@ def new_fake(mode: FakeTensorMode, size: Any, stride: Any, dtype: torch.dtype, d
 
 
 @contextmanager
-def without_mkldnn() -> Iterator[None]:
-    """Keep torch from oneDNN's kernels: its LSTM takes sizes as numbers, torch's own is made of matrix products."""
+def torchs_own_kernels() -> Iterator[None]:
+    """Keep torch from oneDNN and NNPACK: their LSTM takes sizes as numbers, their use depends on the batch."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
+    nnpack = torch._C._set_nnpack_enabled
+    nnpack_before = torch._C._get_nnpack_enabled()
+    nnpack(False)
     try:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
+        nnpack(nnpack_before)
 
 
 def copy_fake(tensor: torch.Tensor, mode: FakeTensorMode, device: Any = None) -> torch.Tensor:
@@ -252,11 +256,24 @@ def _trilinear(i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: A
     return i1.new_empty([n for axis, n in enumerate(size) if axis not in sumdim])
 
 
+def _upsample(self: Any, output_size: Any, *_: Any, **__: Any) -> Any:
+    """Shape of a resized batch."""
+    return self.new_empty([*self.shape[:2], *output_size])
+
+
+def _upsample_backward(grad_output: Any, output_size: Any, input_size: Any, *_: Any, **__: Any) -> Any:
+    """Shape of the gradient of what was resized."""
+    return grad_output.new_empty(list(input_size))
+
+
 # Shape functions where torch has none that takes symbolic sizes.
 _SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._grouped_mm.default: _grouped_mm,
     torch.ops.aten._trilinear.default: _trilinear,
 }
+for _mode in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d"):
+    _SHAPES[getattr(torch.ops.aten, f"upsample_{_mode}").default] = _upsample
+    _SHAPES[getattr(torch.ops.aten, f"upsample_{_mode}_backward").default] = _upsample_backward
 
 
 # -- operators ---------------------------------------------------------------------

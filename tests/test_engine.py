@@ -184,6 +184,25 @@ def test_ops_that_take_sizes_as_numbers():
     assert resized.forward.pointwise.free_symbols
 
 
+def test_convolutions_do_not_depend_on_the_batch():
+    """Which library convolves depends on the batch in eager PyTorch; what is counted does not."""
+    block = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.GELU(), nn.Conv2d(8, 8, 1))
+    account = sa.trace(block, "B 8 16 16", grad=True)
+    assert relations(account) == []
+    small = sa.trace(block, "3 8 16 16", grad=True)
+    assert account.at(B=3).total.cost == small.total.cost
+
+
+def test_resizing_has_a_backward():
+    """The gradient of a resize has the shape of what was resized, also with a symbolic batch."""
+    for mode in ("nearest", "bilinear", "bicubic"):
+        account = sa.trace(lambda x, m=mode: F.interpolate(x, size=(12, 9), mode=m), "B 3 7 7", grad=True)
+        assert (
+            account.at(B=2).backward.bytes
+            == sa.trace(lambda x, m=mode: F.interpolate(x, size=(12, 9), mode=m), "2 3 7 7", grad=True).backward.bytes
+        )
+
+
 def test_elementwise_and_in_place_ops_without_shape_functions():
     """What the schema says is enough for ops that torch gives no symbolic shape function."""
     assert sa.trace(nn.Softshrink(), "B D", grad=True).backward.pointwise != 0
