@@ -83,10 +83,12 @@ class _Runner:
         self.symbolic = symbolic
         self.scope = Scope()
         made = build_of(program.target)
-        if made and symbolic:  # what building made exact, running may use
+        # A built module serves the symbolic run at its own trial sizes; all other runs build again.
+        self.as_built = made is not None and symbolic and all(sizes[n] is d for n, d in made.dims.items())
+        if made is not None and self.as_built:  # what building made exact, running may use
             self.scope.lost.update(made.scope.lost)
             self.scope.divisible.update(made.scope.divisible)
-        self.mode = made.mode if made and symbolic else new_fake_mode()
+        self.mode = made.mode if made is not None and self.as_built else new_fake_mode()
         self.recorder = Recorder(self.mode)
         self.stack: list[str] = []
         self.paths: dict[int, list[str]] = {}
@@ -128,10 +130,10 @@ class _Runner:
         if not isinstance(target, nn.Module):
             return target
         made = build_of(target)
-        if made is None or self.symbolic:
+        if made is None or self.as_built:
             return without_data(target, self.mode)
         sizes = {n: self.sizes[n] for n in made.dims}
-        model = construct(made.builder, sizes, self.mode, Scope())
+        model = construct(made.builder, sizes, self.mode, self.scope if self.symbolic else Scope())
         wanted = {n: p.requires_grad for n, p in target.named_parameters()}
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(wanted.get(name, parameter.requires_grad))

@@ -20,13 +20,14 @@ import sympy
 
 from symacct.account import Account, evaluate
 from symacct.assumptions import Assumption, settle
-from symacct.capture import Program
+from symacct.building import build_of
+from symacct.capture import Program, Step
 from symacct.cost import COST_FIELDS, Call
-from symacct.dim import symbol
+from symacct.dim import named_dims, symbol
 from symacct.errors import CheckError, TraceError
 from symacct.printing import text
 from symacct.progress import say
-from symacct.record import Node
+from symacct.record import Node, Record
 
 Sizes = Mapping[str, int]
 _TRIES = 40
@@ -95,6 +96,8 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
     Many at once first; a group of which a run disagrees is halved until the ones that matter stand alone.
     """
     left = list(account.assumptions)
+    made = build_of(program.target)
+    asked = _questions((*(made.scope.assumptions.values() if made else ()), *account.step.assumptions))
     agreed: list[Sizes] = []
     groups = [[a for a in left if a.soft]]
     disagreed = 0
@@ -104,7 +107,7 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
         if point is None:
             continue
         broken = [a for a in left if a.holds(_point(point)) is False]
-        if _agrees(account, program, point):
+        if _agrees(account, program, point, asked):
             agreed.append(point)
             left = [a for a in left if a not in broken]
             groups.append([a for a in group if a not in broken])
@@ -117,11 +120,21 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
     return agreed, settle(replace(a, doubtful=False) for a in left)
 
 
-def _agrees(account: Account, program: Program, sizes: Sizes) -> bool:
+def _questions(assumptions: Iterable[Assumption]) -> set[tuple[str, str]]:
+    """What was compared with what; of a size that was taken as a number only which."""
+    return {(str(a.left), "" if a.doubtful else str(a.right)) for a in assumptions if a.soft}
+
+
+def _agrees(account: Account, program: Program, sizes: Sizes, asked: set[tuple[str, str]]) -> bool:
+    """Whether a run at these sizes is what the formulas say, and asks nothing on its way that the trace did not ask.
+
+    A question behind a question (``if L > 100 and D > 200``) would be answered for these sizes only.
+    """
     try:
-        return _difference(account, program, sizes) is None
+        found, step = _compare(account, program, sizes, symbolic=True)
     except TraceError:
         return False
+    return found is None and _questions(settle(step.assumptions)) <= asked
 
 
 # -- other sizes ---------------------------------------------------------------------
@@ -242,6 +255,10 @@ class _Stop(BaseException):
 
 def _difference(account: Account, program: Program, sizes: Sizes) -> Difference | None:
     """Run at these sizes; the first node that is another op or costs something else than its formulas say."""
+    return _compare(account, program, sizes, symbolic=False)[0]
+
+
+def _compare(account: Account, program: Program, sizes: Sizes, symbolic: bool) -> tuple[Difference | None, Step]:
     ours = account.step.record
     agreed: set[tuple[int, int]] = set()
 
@@ -261,15 +278,15 @@ def _difference(account: Account, program: Program, sizes: Sizes) -> Difference 
 
     say("checking at " + ", ".join(f"{n}={s}" for n, s in sizes.items()))
     try:
-        step = program.run(sizes, symbolic=False, watch=compare)
+        step = program.run(named_dims(sizes, sizes) if symbolic else sizes, symbolic, watch=compare)
     except _Stop as stop:
-        return stop.difference
+        return stop.difference, Step(Record())
     if len(step.record.nodes) < len(ours.nodes):
-        return Difference(ours.nodes[len(step.record.nodes)], None)
+        return Difference(ours.nodes[len(step.record.nodes)], None), step
     for held, again in zip(account.step.parameters, step.parameters, strict=True):
-        if tuple(evaluate(n, sizes) for n in held.meta.shape) != again.meta.shape:
-            return Difference(None, None, f"parameter {held.name}", held.meta.shape, again.meta.shape)
-    return None
+        if tuple(evaluate(n, sizes) for n in held.meta.shape) != tuple(evaluate(n, sizes) for n in again.meta.shape):
+            return Difference(None, None, f"parameter {held.name}", held.meta.shape, again.meta.shape), step
+    return None, step
 
 
 def _unequal(cost: Any, measured: Any, sizes: Sizes) -> tuple[str, Any, Any] | None:
@@ -277,14 +294,14 @@ def _unequal(cost: Any, measured: Any, sizes: Sizes) -> tuple[str, Any, Any] | N
         return None
     for name in COST_FIELDS:
         formula, value = getattr(cost, name), getattr(measured, name)
-        if evaluate(formula, sizes) != value:
+        if evaluate(formula, sizes) != evaluate(value, sizes):
             return name, formula, value
     return None
 
 
 def _other_shape(call: Call, other: Call, sizes: Sizes) -> tuple[str, Any, Any] | None:
     for a, b in zip((*call.inputs, *call.outputs), (*other.inputs, *other.outputs), strict=False):
-        if tuple(evaluate(n, sizes) for n in a.shape) != b.shape:
+        if tuple(evaluate(n, sizes) for n in a.shape) != tuple(evaluate(n, sizes) for n in b.shape):
             return "shape", a.shape, b.shape
     return None
 

@@ -110,6 +110,18 @@ def test_a_comparison_without_consequence_is_dropped():
     assert unchecked.checked == ()
 
 
+def test_a_branch_behind_a_branch():
+    """A comparison that is only made on the other side of another keeps the first one an assumption."""
+
+    def nested(x):
+        return x * 2 + 1 if x.shape[0] > 1000 and x.shape[1] > 2000 else x * 2
+
+    account = sa.trace(nested, "L D")
+    assert [str(a) for a in account.assumptions] == ["L <= 1000"]
+    with pytest.raises(AssumptionError):
+        account.at(L=1001, D=2001)
+
+
 def test_relations_that_torch_forces():
     """Equalities and divisibilities come from the ops themselves, are printed, and are enforced."""
     account = sa.trace(lambda x, y: x + y, "B D", "B (H Dh)")
