@@ -18,7 +18,7 @@ from symacct.algebra import simplify
 from symacct.assumptions import Assumption, require
 from symacct.capture import Held, Program, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
-from symacct.dim import check_size, symbol
+from symacct.dim import check_size, point
 from symacct.errors import MissingSizeError, UnknownDimError
 from symacct.record import PHASES, Node, Value
 from symacct.rule import Rules
@@ -352,7 +352,7 @@ class Account:
                 f"at(): no size for {', '.join(missing)}; give one for each of {', '.join(self.dims)} "
                 "(or use .subs on a formula to fill in only some)"
             )
-        require(self.assumptions, {symbol(n): sympy.Integer(s) for n, s in given.items()})
+        require(self.assumptions, point(given))
         return replace(self, sizes=given)
 
     @property

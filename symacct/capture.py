@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -23,7 +22,7 @@ from symacct.assumptions import Assumption, Scope, scope
 from symacct.building import LOCK, build_of, construct, enter_plain_world, failures, fake_of, held, without_data
 from symacct.calls import Describer
 from symacct.cost import TensorMeta
-from symacct.dim import Dim, plain, symbol
+from symacct.dim import Dim, plain, point
 from symacct.dim_mode import DimMode
 from symacct.errors import SpecError, TraceError
 from symacct.record import Record, Watch
@@ -324,9 +323,9 @@ def _tensor_leaves(value: Any) -> list[torch.Tensor]:
 
 def _plain(tree: Any, sizes: Mapping[str, int]) -> Any:
     """Dims among a program's arguments as the numbers that they are at these sizes."""
-    point = {symbol(n): sympy.Integer(plain(s)) for n, s in sizes.items()}
+    at = point(sizes)
 
     def number(value: Any) -> Any:
-        return int(value.expr.xreplace(point)) if isinstance(value, Dim) else value
+        return int(value.expr.xreplace(at)) if isinstance(value, Dim) else value
 
     return pytree.tree_map(number, tree)

@@ -23,7 +23,7 @@ from symacct.assumptions import Assumption, settle
 from symacct.building import build_of
 from symacct.capture import Program, Step
 from symacct.cost import COST_FIELDS, Call
-from symacct.dim import named_dims, symbol
+from symacct.dim import named_dims, point, symbol
 from symacct.errors import CheckError, TraceError
 from symacct.printing import text
 from symacct.progress import say
@@ -103,12 +103,12 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
     disagreed = 0
     while groups and disagreed < _DISAGREEING_RUNS:
         group = [a for a in groups.pop() if a in left]
-        point = _breaking(account.trial_sizes, left, group) if group else None
-        if point is None:
+        across = _breaking(account.trial_sizes, left, group) if group else None
+        if across is None:
             continue
-        broken = [a for a in left if a.holds(_point(point)) is False]
-        if _agrees(account, program, point, asked):
-            agreed.append(point)
+        broken = [a for a in left if a.holds(point(across)) is False]
+        if _agrees(account, program, across, asked):
+            agreed.append(across)
             left = [a for a in left if a not in broken]
             groups.append([a for a in group if a not in broken])
             continue
@@ -146,9 +146,9 @@ def other_sizes(trial: Sizes, assumptions: tuple[Assumption, ...]) -> Iterator[d
     Where none does, the dims of the equalities that are to blame keep their trial sizes and the others move.
     """
     found = False
-    for point in _points(trial, assumptions, frozenset()):
+    for sizes in _points(trial, assumptions, frozenset()):
         found = True
-        yield point
+        yield sizes
     stuck = {s.name for a in assumptions if a.relation == "==" for s in a.symbols}
     if not found and stuck and stuck < set(trial):
         yield from _points(trial, assumptions, frozenset(stuck))
@@ -177,14 +177,14 @@ def _breaking(trial: Sizes, assumptions: list[Assumption], group: list[Assumptio
     best: dict[str, int] | None = None
     for each in group:
         so_far = best or base
-        already = [a for a in group if a.holds(_point(so_far)) is False]
+        already = [a for a in group if a.holds(point(so_far)) is False]
         if each in already:
             continue
         for change in _across(each, so_far):
             sizes = {**so_far, **change}
             _satisfy(sizes, hard)
-            point = _point(sizes)
-            if _all_hold(hard, sizes) and all(a.holds(point) is False for a in (each, *already)):
+            at = point(sizes)
+            if _all_hold(hard, sizes) and all(a.holds(at) is False for a in (each, *already)):
                 best = sizes
                 break
     return best
@@ -192,9 +192,9 @@ def _breaking(trial: Sizes, assumptions: list[Assumption], group: list[Assumptio
 
 def _across(assumption: Assumption, sizes: Sizes) -> Iterator[dict[str, int]]:
     """Changes of one dim that may carry a point to the other side of an inequality."""
-    names = sorted(s.name for s in assumption.left.free_symbols | assumption.right.free_symbols)
+    names = sorted(s.name for s in assumption.symbols)
     for name in names:
-        rest = {symbol(n): sympy.Integer(s) for n, s in sizes.items() if n != name}
+        rest = point({n: s for n, s in sizes.items() if n != name})
         gap = (assumption.left - assumption.right).xreplace(rest)
         try:
             roots = [int(sympy.floor(r)) for r in sympy.real_roots(sympy.Poly(gap, symbol(name)))]
@@ -220,7 +220,7 @@ def _satisfy(sizes: dict[str, int], assumptions: tuple[Assumption, ...]) -> None
         elif assumption.relation == "==":
             for lone, other in ((left, right), (right, left)):
                 if lone.is_Symbol and lone.name in sizes and lone not in other.free_symbols:
-                    value = other.xreplace(_point(sizes))
+                    value = other.xreplace(point(sizes))
                     if value.is_Integer and value > 0:
                         sizes[lone.name] = int(value)
                     break
@@ -228,13 +228,9 @@ def _satisfy(sizes: dict[str, int], assumptions: tuple[Assumption, ...]) -> None
             sizes[left.name] = min(sizes[left.name], int(right) - (assumption.relation == "<"))
 
 
-def _point(sizes: Sizes) -> dict[sympy.Symbol, sympy.Integer]:
-    return {symbol(n): sympy.Integer(s) for n, s in sizes.items()}
-
-
 def _all_hold(assumptions: tuple[Assumption, ...], sizes: Sizes) -> bool:
-    point = _point(sizes)
-    return all(a.holds(point) is not False for a in assumptions)
+    at = point(sizes)
+    return all(a.holds(at) is not False for a in assumptions)
 
 
 # -- comparing -----------------------------------------------------------------------
@@ -284,7 +280,7 @@ def _compare(account: Account, program: Program, sizes: Sizes, symbolic: bool) -
     if len(step.record.nodes) < len(ours.nodes):
         return Difference(ours.nodes[len(step.record.nodes)], None), step
     for held, again in zip(account.step.parameters, step.parameters, strict=True):
-        if tuple(evaluate(n, sizes) for n in held.meta.shape) != tuple(evaluate(n, sizes) for n in again.meta.shape):
+        if _shape_at(held.meta.shape, sizes) != _shape_at(again.meta.shape, sizes):
             return Difference(None, None, f"parameter {held.name}", held.meta.shape, again.meta.shape), step
     return None, step
 
@@ -299,9 +295,13 @@ def _unequal(cost: Any, measured: Any, sizes: Sizes) -> tuple[str, Any, Any] | N
     return None
 
 
+def _shape_at(shape: Any, sizes: Sizes) -> tuple[int, ...]:
+    return tuple(evaluate(n, sizes) for n in shape)
+
+
 def _other_shape(call: Call, other: Call, sizes: Sizes) -> tuple[str, Any, Any] | None:
     for a, b in zip((*call.inputs, *call.outputs), (*other.inputs, *other.outputs), strict=False):
-        if tuple(evaluate(n, sizes) for n in a.shape) != tuple(evaluate(n, sizes) for n in b.shape):
+        if _shape_at(a.shape, sizes) != _shape_at(b.shape, sizes):
             return "shape", a.shape, b.shape
     return None
 
@@ -351,7 +351,7 @@ def _shape(shape: Any) -> str:
 
 
 def _at(formula: Any, sizes: Sizes) -> str:
-    return _shape(evaluate(n, sizes) for n in formula) if isinstance(formula, tuple) else str(evaluate(formula, sizes))
+    return _shape(_shape_at(formula, sizes)) if isinstance(formula, tuple) else str(evaluate(formula, sizes))
 
 
 def _where(found: Difference) -> str:

@@ -56,10 +56,7 @@ class Cost:
         """FLOP (contractions and pointwise) per byte; None where no byte moves."""
         if self.bytes == 0:
             return None
-        total = self.flops + self.pointwise
-        if isinstance(total, int) and isinstance(self.bytes, int):
-            return total / self.bytes
-        return total / self.bytes
+        return (self.flops + self.pointwise) / self.bytes
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(

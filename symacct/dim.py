@@ -135,6 +135,11 @@ def plain(value: int) -> int:
     return int.__int__(value)
 
 
+def point(sizes: Mapping[str, int]) -> dict[sympy.Symbol, sympy.Integer]:
+    """Sizes by symbol, to be put into expressions."""
+    return {symbol(name): sympy.Integer(plain(size)) for name, size in sizes.items()}
+
+
 def _key(value: int) -> Any:
     return value.key if type(value) is Dim else plain(value)
 
