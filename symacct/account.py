@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from symacct.algebra import simplify
+from symacct.algebra import evaluate, simplify, total_of
 from symacct.assumptions import Assumption, require
 from symacct.capture import Held, Program, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
 from symacct.dim import check_size, point
-from symacct.errors import MissingSizeError, UnknownDimError
+from symacct.errors import MissingSizeError, SpecError, UnknownDimError
+from symacct.memory import ALLOCATORS, Memory
 from symacct.record import PHASES, Node, Value
 from symacct.rule import Rules
 
@@ -167,6 +168,7 @@ class Account:
     checked: tuple[Mapping[str, int], ...] = ()
     sizes: Mapping[str, int] | None = None
     program: Program | None = field(default=None, repr=False)
+    allocator: str = "logical"
     _costs: list[Cost | None] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
@@ -265,6 +267,53 @@ class Account:
     def optimizer_bytes(self) -> Size:
         """Bytes of the optimizer's state, read from the optimizer that ran."""
         return self._held(self.step.state, lambda t: t.nbytes)
+
+    @property
+    def checkpoint_bytes(self) -> Size:
+        """Bytes of tensors in the state_dicts of model and optimizer, shared ones once; the file's own format not."""
+        saved = {h.storage: h for h in (*self.step.parameters, *self.step.buffers, *self.step.state) if h.saved}
+        return self._held(list(saved.values()), lambda t: t.nbytes)
+
+    # -- memory --------------------------------------------------------------------------
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What is alive when: timelines of the first and of later steps, the peak, and what it is made of."""
+        return Memory(self.step, self.trial_sizes, self.sizes, self._least, self._exact, self.allocator)
+
+    @property
+    def activation_bytes(self) -> Size:
+        """Bytes alive between forward and backward beyond parameters, buffers, state, gradients and inputs."""
+        return self.memory.activation_bytes
+
+    @property
+    def peak_bytes(self) -> Size:
+        """The most bytes alive at once: ``Max(...)`` of the few moments that can win, or a number at given sizes."""
+        return self.memory.peak_bytes
+
+    @property
+    def input_bytes(self) -> Size:
+        """Bytes of the inputs."""
+        inputs = [s for s, kind in self.memory.kinds.items() if kind == "inputs"]
+        return self.memory.sum(inputs)
+
+    def with_allocator(self, allocator: str) -> Account:
+        """The account with memory as an allocator hands it out: "logical" bytes, or "cuda" in blocks of 512.
+
+        What the CUDA caching allocator loses to fragmentation and what libraries take as workspace is not in it.
+        """
+        if allocator not in ALLOCATORS:
+            raise SpecError(f"allocator: {allocator!r} is none of {', '.join(ALLOCATORS)}")
+        return replace(self, allocator=allocator)
+
+    @cached_property
+    def _least(self) -> dict[str, int]:
+        """The least size of each dim that the assumptions allow."""
+        least = {}
+        for a in self.assumptions:
+            if a.left.is_Symbol and a.right.is_Integer and a.relation in (">", ">="):
+                least[a.left.name] = max(int(a.right) + (a.relation == ">"), 1)
+        return least
 
     def _held(self, held: list[Held], measure: Any) -> Size:
         return self._value(self._exact(sympy.expand(sympy.Add(*(measure(h.meta) for h in held)))))
@@ -401,14 +450,6 @@ class Account:
         return f"<Account of {self.title}: {len(self.step.record.nodes)} nodes, dims {', '.join(self.dims) or 'none'}>"
 
 
-def evaluate(expr: Any, sizes: Mapping[str, int]) -> Any:
-    """The number that an expression is at given sizes: an int where it is whole, else a float."""
-    if not isinstance(expr, sympy.Basic):
-        return expr
-    value = expr.xreplace({s: sympy.Integer(sizes[s.name]) for s in expr.free_symbols})
-    return int(value) if value.is_Integer else float(value)
-
-
 def _sum(costs: Iterable[tuple[Cost | None, int]]) -> Cost:
     """Add costs times their counts; equal expressions are collected before SymPy sees them."""
     collected: dict[str, Counter[Any]] = {f: Counter() for f in COST_FIELDS}
@@ -416,17 +457,7 @@ def _sum(costs: Iterable[tuple[Cost | None, int]]) -> Cost:
         if cost is not None:
             for name in COST_FIELDS:
                 collected[name][getattr(cost, name)] += times
-    return Cost(**{f: _expand(counter) for f, counter in collected.items()})
-
-
-def _expand(terms: Counter[Any]) -> Any:
-    """The expanded sum of expressions times counts, coefficients added up in a dictionary."""
-    total: dict[Any, Any] = {}
-    for expr, times in terms.items():
-        for term in sympy.Add.make_args(sympy.expand(expr)):
-            coefficient, rest = term.as_coeff_Mul()
-            total[rest] = total.get(rest, 0) + coefficient * times
-    return sympy.Add(*(c * rest for rest, c in total.items()))
+    return Cost(**{f: total_of(counter) for f, counter in collected.items()})
 
 
 def _symbols(tensor: TensorMeta) -> set[sympy.Symbol]:

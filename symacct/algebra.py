@@ -7,7 +7,7 @@ calls a general simplifier. What is known to be divisible is passed in as pairs 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -197,3 +197,24 @@ def normal_form(relation: str, left: sympy.Expr, right: sympy.Expr) -> tuple[str
     if left.is_number or unordered:
         return MIRRORED[relation], right, left
     return relation, left, right
+
+
+# -- sums and values -----------------------------------------------------------------
+
+
+def total_of(terms: Mapping[Any, int]) -> Any:
+    """The expanded sum of expressions times counts, coefficients added up in a dictionary."""
+    total: dict[Any, Any] = {}
+    for expr, times in terms.items():
+        for term in sympy.Add.make_args(sympy.expand(expr)):
+            coefficient, rest = term.as_coeff_Mul()
+            total[rest] = total.get(rest, 0) + coefficient * times
+    return sympy.Add(*(c * rest for rest, c in total.items()))
+
+
+def evaluate(expr: Any, sizes: Mapping[str, int]) -> Any:
+    """The number that an expression is at given sizes: an int where it is whole, else a float."""
+    if not isinstance(expr, sympy.Basic):
+        return expr
+    value = expr.xreplace({s: sympy.Integer(sizes[s.name]) for s in expr.free_symbols})
+    return int(value) if value.is_Integer else float(value)

@@ -24,6 +24,7 @@ from symacct.sources import source_kind
 from symacct.torch_private import (
     FakeTensor,
     FakeTensorMode,
+    as_if_real,
     convertible_parameters,
     copy_fake,
     new_fake_mode,
@@ -88,7 +89,7 @@ def construct(builder: Callable[..., Any], sizes: Mapping[str, int], mode: FakeT
     recorder = Recorder(mode)
     with LOCK, ExitStack() as stack:
         enter_plain_world(stack)
-        for context in (scope(into), convertible_parameters(mode), mode, recorder, recorder.pause()):
+        for context in (scope(into), convertible_parameters(mode), mode, recorder, recorder.recording_to(None)):
             stack.enter_context(context)
         stack.enter_context(DimMode(initialize=False))
         stack.enter_context(failures(recorder, f"building {getattr(builder, '__name__', 'the model')}"))
@@ -101,6 +102,7 @@ def construct(builder: Callable[..., Any], sizes: Mapping[str, int], mode: FakeT
 def enter_plain_world(stack: ExitStack) -> None:
     """Leave whatever the caller's surroundings would change: inference mode, autocast, default devices, log noise."""
     stack.enter_context(quiet())
+    stack.enter_context(as_if_real())
     stack.enter_context(without_other_modes())
     stack.enter_context(torch.inference_mode(False))
     stack.enter_context(torch.enable_grad())

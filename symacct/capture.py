@@ -7,6 +7,7 @@ the optimizer hold.
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,15 @@ from symacct.errors import SpecError, TraceError
 from symacct.record import Record, Watch
 from symacct.recorder import Recorder
 from symacct.specs import Spec, make_inputs
-from symacct.torch_private import new_fake_mode, patched_module_call, torchs_own_kernels
+from symacct.torch_private import (
+    FakeTensor,
+    around_backward,
+    new_fake_mode,
+    patched_module_call,
+    sole_holder,
+    torchs_own_kernels,
+    watched_random_state,
+)
 
 # -- the program -------------------------------------------------------------------
 
@@ -44,6 +53,10 @@ class Program:
     optimizer: Callable[..., Any] | None = None
     autocast: torch.dtype | None = None
     train: bool = True
+    accumulate: int = 1
+    clip: Any = None  # a norm, or a function of the parameters
+    set_to_none: bool = True
+    keep_outputs: bool = False
 
     def run(self, sizes: Mapping[str, int], symbolic: bool, watch: Watch | None = None) -> Step:
         """Run the step, with the given dims (``symbolic``) or plain sizes; ``watch`` sees each node as it comes."""
@@ -58,7 +71,9 @@ class Held:
 
     name: str
     meta: TensorMeta
+    storage: int
     trainable: bool = False
+    saved: bool = True  # whether a checkpoint has it
 
 
 @dataclass
@@ -71,6 +86,8 @@ class Step:
     buffers: list[Held] = field(default_factory=list)
     gradients: list[Held] = field(default_factory=list)
     state: list[Held] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)  # storages that the caller holds at the end
+    trained: bool = False  # whether there was a backward pass
 
 
 class _Runner:
@@ -98,7 +115,9 @@ class _Runner:
         program, recorder = self.program, self.recorder
         with LOCK, ExitStack() as stack:
             enter_plain_world(stack)
+            sole_holder()  # measured now, since it cannot be within an op
             stack.enter_context(_fixed_random_state())
+            stack.enter_context(_without_collection())
             if "torch._dynamo" in sys.modules:  # else nothing can be compiled, and importing it takes seconds
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(_without_fast_path())
@@ -109,12 +128,14 @@ class _Runner:
             stack.enter_context(recorder)
             if self.symbolic:
                 stack.enter_context(DimMode())
+                stack.enter_context(around_backward(DimMode))
             if isinstance(model, nn.Module):
                 model.train(program.train)
                 self.paths = _paths_of(model)
                 for name, kind, tensor in held(model):
                     recorder.value_of(tensor, kind, name)
                 recorder.own_parameters(_owners(model))
+            stack.enter_context(watched_random_state(lambda state: recorder.note(state, "random state")))
             stack.enter_context(patched_module_call(self._call))
             stack.callback(recorder.restore_leaves)
             stack.enter_context(failures(recorder, "running the model", self._inputs_text))
@@ -157,7 +178,7 @@ class _Runner:
         def size_of(name: str) -> int:
             return self.sizes[name]
 
-        with self.recorder.pause():
+        with self.recorder.recording_to(None):
             args = make_inputs(tuple(self.program.args), size_of, make, adopt)
             kwargs = make_inputs(dict(self.program.kwargs), size_of, make, adopt)
         if not self.symbolic:
@@ -165,31 +186,80 @@ class _Runner:
         return args, kwargs
 
     def _step(self, model: Any, args: Any, kwargs: Any) -> Step:
+        """One step as a training loop in a function would run it. The first step is run aside, for its lifetimes.
+
+        With ``set_to_none`` the first step differs from later ones in the optimizer alone, so that part
+        is all that is run twice; else gradients that are there already are added to, and everything is.
+        """
         program, recorder = self.program, self.recorder
         optimizer = self._optimizer(model)
-        recorder.phase = "forward"
-        with torch.set_grad_enabled(program.train), _autocast(program.autocast):
-            output = model(*args, **kwargs)
-            self.labels = "(loss)"
-            loss = self._loss(output) if program.train else None
-        if loss is not None and loss.requires_grad:
-            recorder.phase = "backward"
-            self.labels = "(backward)"
-            del output
-            loss.backward()  # type: ignore[no-untyped-call]
-        elif program.train and self._wants_gradients(model):
-            raise TraceError(
-                "the loss does not depend on anything that requires a gradient (the model may run under no_grad, or "
-                "return integers); give a loss that does, or ask for inference with train=False"
-            )
+        recorder.mark("start")
+        if program.train and not program.set_to_none:
+            with recorder.recording_to(recorder.record.aside):
+                kept = self._gradients(model, args, kwargs)
+                self._update(optimizer)
+                del kept
+            recorder.mark("later")
+            self._at("(zero_grad)", "optimizer")
+            zeroed = optimizer if optimizer is not None else model
+            if hasattr(zeroed, "zero_grad"):
+                zeroed.zero_grad(set_to_none=False)
+            kept = self._gradients(model, args, kwargs)
+        else:
+            kept = self._gradients(model, args, kwargs)
+            if optimizer is not None:
+                recorder.mark("update")
+                with recorder.recording_to(recorder.record.aside):
+                    self._update(optimizer)  # makes the state; what is recorded is a later step
+                recorder.mark("later")
+        self._update(optimizer)
+        self._at("", "optimizer")
+        recorder.mark("end")
+        step = self._result(model, optimizer, kept)
+        del kept
+        recorder.mark("rest")
+        recorder.lifetimes.close()
+        return step
+
+    def _gradients(self, model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Forward and backward of each micro-batch, then clipping; returns what the caller still holds."""
+        program, recorder = self.program, self.recorder
+        loss = output = None
+        for _ in range(program.accumulate):
+            self._at("", "forward")
+            with torch.set_grad_enabled(program.train), _autocast(program.autocast):
+                output = model(*args, **kwargs)
+                self.labels = "(loss)"
+                if program.train:
+                    loss = self._loss(output)
+            if program.train and not program.keep_outputs:
+                output = None
+            recorder.mark("forward")
+            if loss is not None and loss.requires_grad:
+                self._at("(backward)", "backward")
+                loss.backward()  # type: ignore[no-untyped-call]
+                recorder.mark("backward")
+            elif program.train and self._wants_gradients(model):
+                raise TraceError(
+                    "the loss does not depend on anything that requires a gradient (the model may run under no_grad, "
+                    "or return integers); give a loss that does, or ask for inference with train=False"
+                )
+        if program.clip is not None and isinstance(model, nn.Module):
+            self._at("(clip)", "optimizer")
+            parameters = [p for p in model.parameters() if p.requires_grad]
+            if callable(program.clip):
+                program.clip(parameters)
+            else:
+                nn.utils.clip_grad_norm_(parameters, program.clip)
+        return loss, output
+
+    def _update(self, optimizer: Any) -> None:
+        self._at("(optimizer)", "optimizer")
         if optimizer is not None:
-            self.labels = "(optimizer)"
-            recorder.phase = "optimizer"
-            with recorder.pause():
-                optimizer.step()  # makes the state; what is recorded is a later step
             optimizer.step()
-        self.labels = ""
-        return self._result(model, optimizer)
+
+    def _at(self, label: str, phase: str) -> None:
+        self.labels, self.recorder.phase = label, phase
 
     @staticmethod
     def _wants_gradients(model: Any) -> bool:
@@ -219,22 +289,29 @@ class _Runner:
             raise TraceError("optimizer: the target has no parameters that require a gradient")
         return self.program.optimizer(parameters)
 
-    def _result(self, model: Any, optimizer: Any) -> Step:
+    def _result(self, model: Any, optimizer: Any, kept: Any) -> Step:
         step = Step(self.recorder.record)
+        step.trained = any(name == "backward" for name, _ in step.record.marks)
+        leaves = [t for t in _tensor_leaves(kept) if isinstance(t, FakeTensor)]
+        step.outputs = [self.recorder.value_of(t).storage for t in leaves]
         if isinstance(model, nn.Module):
-            describe = Describer()
+            saved = {id(t) for t in model.state_dict(keep_vars=True).values() if isinstance(t, torch.Tensor)}
             for name, kind, tensor in held(model):
-                kept = Held(name, describe.tensor(tensor), tensor.requires_grad)
-                (step.parameters if kind == "param" else step.buffers).append(kept)
+                kept_tensor = self._held(name, tensor, saved=id(tensor) in saved)
+                (step.parameters if kind == "param" else step.buffers).append(kept_tensor)
                 if kind == "param" and tensor.grad is not None:
-                    step.gradients.append(Held(name, describe.tensor(tensor.grad)))
+                    step.gradients.append(self._held(name, tensor.grad, saved=False))
             names = {id(p): n for n, p in model.named_parameters()}
             if optimizer is not None:
                 for parameter, state in optimizer.state.items():
                     for key, leaf in state.items():
                         for t in _tensor_leaves(leaf):
-                            step.state.append(Held(f"{names.get(id(parameter), '')}:{key}", describe.tensor(t)))
+                            step.state.append(self._held(f"{names.get(id(parameter), '')}:{key}", t))
         return step
+
+    def _held(self, name: str, tensor: torch.Tensor, saved: bool = True) -> Held:
+        meta = Describer().tensor(tensor)
+        return Held(name, meta, self.recorder.value_of(tensor).storage, tensor.requires_grad, saved)
 
     def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """``module(...)`` with its path on the stack: of several names, the one under the caller's."""
@@ -290,6 +367,18 @@ def _fixed_random_state() -> Iterator[None]:
             random.setstate(python)
             if numpy is not None:
                 numpy.random.set_state(state)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep Python from freeing tensors in reference cycles at some chance moment of a step."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from typing import Any
 
 import sympy
 
-from symacct.account import Account, evaluate
+from symacct.account import Account
+from symacct.algebra import evaluate
 from symacct.assumptions import Assumption, settle
 from symacct.building import build_of
 from symacct.capture import Program, Step
@@ -282,7 +283,26 @@ def _compare(account: Account, program: Program, sizes: Sizes, symbolic: bool) -
     for held, again in zip(account.step.parameters, step.parameters, strict=True):
         if _shape_at(held.meta.shape, sizes) != _shape_at(again.meta.shape, sizes):
             return Difference(None, None, f"parameter {held.name}", held.meta.shape, again.meta.shape), step
-    return None, step
+    return _other_lifetimes(account, step.record, sizes), step
+
+
+def _other_lifetimes(account: Account, other: Record, sizes: Sizes) -> Difference | None:
+    """The first storage that is born or dies elsewhere than in the trace, or has another size than its formula says."""
+    ours = account.step.record
+    at = next((i for i, (a, b) in enumerate(zip(ours.events, other.events, strict=False)) if a != b), None)
+    if at is None and len(ours.events) != len(other.events):
+        at = min(len(ours.events), len(other.events))
+    if at is not None:
+        node = next((n for n in (*ours.aside, *ours.nodes) if n.clock > at), None)
+        return Difference(node, node, "lifetimes")
+    agreed: set[tuple[Any, Any]] = set()
+    for storage, again in zip(ours.storages, other.storages, strict=True):
+        pair = (storage.nbytes, again.nbytes)
+        if pair not in agreed:
+            if evaluate(account._exact(storage.nbytes), sizes) != evaluate(again.nbytes, sizes):
+                return Difference(storage.node, again.node, "storage", *pair)
+            agreed.add(pair)
+    return None
 
 
 def _unequal(cost: Any, measured: Any, sizes: Sizes) -> tuple[str, Any, Any] | None:
@@ -332,11 +352,16 @@ def _message(account: Account, program: Program, found: Difference, sizes: Sizes
             f"the graph itself changes with the sizes: {ours}, a run with {at} {theirs}. {blame}"
             "likely cause: a Python loop over a dim, or a branch on a size; give that dim as a number"
         )
+    if found.what == "lifetimes":
+        where = f"around {_place(found.node)}" if found.node else "at the end"
+        return (
+            f"when tensors are freed changes with the sizes: {where}, a run with {at} keeps other tensors alive. {blame}"
+            "likely cause: a copy or a view that depends on a size; give that dim as a number"
+        )
     shown = _shape(found.formula) if found.what == "shape" else text(found.formula)
     value = _shape(found.value) if found.what == "shape" else found.value
-    assert found.node is not None  # a difference with a name has a node
     return (
-        f"{_place(found.node)}: its {found.what} {shown} gives {_at(found.formula, sizes)} at {at}, a run there gives "
+        f"{_place(found.node) if found.node else 'a tensor from outside'}: its {found.what} {shown} gives {_at(found.formula, sizes)} at {at}, a run there gives "
         f"{value}. {blame}likely cause: a size computed through a float or int(...) "
         "(use // instead; 0.5*dim loses its dim, dim*0.5 does not), or a branch on a size"
     )

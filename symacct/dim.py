@@ -303,13 +303,20 @@ def _as_float(op: str, a: Any, b: Any) -> float:
     return value if expr.is_number else DimFloat(value, expr)
 
 
+def _behind(value: Any) -> Any:
+    """The dim behind a ``torch.SymInt`` of ours; code that torch calls back meets both. Other values as they are."""
+    return value if isinstance(value, (int, float)) else getattr(getattr(value, "node", None), "dim", value)
+
+
 def _binary(op: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def forward(self: Any, other: Any) -> Any:
+        other = _behind(other)
         if isinstance(other, int) and isinstance(self, Dim) and op != "truediv":
             return arithmetic(op, self, other)
         return _as_float(op, self, other) if isinstance(other, (int, float)) and op in _FLOATS else NotImplemented
 
     def backward(self: Any, other: Any) -> Any:
+        other = _behind(other)
         if isinstance(other, int) and isinstance(self, Dim) and op != "truediv":
             return arithmetic(op, other, self)
         return _as_float(op, other, self) if isinstance(other, (int, float)) and op in _FLOATS else NotImplemented
@@ -319,6 +326,7 @@ def _binary(op: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 def _comparison(relation: str) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
+        other = _behind(other)
         if isinstance(self, Dim) and isinstance(other, int):
             return compare(relation, self, other, by_user=True)
         if not isinstance(other, (int, float)):

@@ -1,4 +1,4 @@
-"""What a recorded step is made of: values, nodes, distinct calls, layouts, deaths."""
+"""What a recorded step is made of: values, nodes, distinct calls, layouts, storages and their lifetimes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from symacct.calls import schema_of
-from symacct.cost import Call
+from symacct.cost import Call, Size
 
 PHASES = ("forward", "backward", "recompute", "optimizer")
 
@@ -19,7 +19,7 @@ class Value:
     id: int
     layout: int  # which (shape, stride, offset, dtype, device)
     storage: int
-    origin: str = ""  # "param", "buffer", "input", "constant", or "" for a node's result
+    origin: str = ""  # "param", "buffer", "input", "constant", "random state", or "" for a node's result
     name: str = ""
 
 
@@ -37,6 +37,8 @@ class Node:
     path: str
     source: str
     forward: int = -1  # for backward nodes: the forward node that they belong to
+    clock: int = 0  # how many births and deaths there were when it had made its results
+    autograd: int = -1  # the number of the autograd node that called it
 
     @property
     def op(self) -> str:
@@ -44,15 +46,32 @@ class Node:
         return schema_of(self.func).name
 
 
+@dataclass(slots=True)
+class Storage:
+    """A piece of memory: its size, the first tensor on it, the node that made it, whether it was there before."""
+
+    nbytes: Size
+    value: int
+    node: Node | None = None
+    outside: bool = False
+
+
 @dataclass
 class Record:
-    """What came out of a recorded step."""
+    """What came out of a recorded step.
+
+    ``events`` holds births and deaths of storages in order: ``n`` says that number n was born,
+    ``~n`` that it died. ``marks`` says how far they were at certain points of the step.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     layouts: list[tuple[Any, ...]] = field(default_factory=list)
-    deaths: list[tuple[int, int]] = field(default_factory=list)  # (nodes so far, storage)
+    storages: list[Storage] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    marks: list[tuple[str, int]] = field(default_factory=list)
+    aside: list[Node] = field(default_factory=list)  # nodes of steps that are run for their lifetimes only
 
 
 Watch = Callable[[Node, Call], None]

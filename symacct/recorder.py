@@ -8,7 +8,6 @@ autograd reuses what nobody else holds, and lifetimes are what memory is made of
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,7 +18,9 @@ import torch
 from symacct import dim
 from symacct.assumptions import current
 from symacct.calls import describe, schema_of, size_of
+from symacct.cost import Size
 from symacct.errors import DataDependentError, TargetError, TraceError
+from symacct.lifetimes import Lifetimes
 from symacct.record import Node, Record, Value, Watch
 from symacct.sources import recomputing, source
 from symacct.torch_private import (
@@ -29,6 +30,7 @@ from symacct.torch_private import (
     FakeTensorMode,
     TorchDispatchMode,
     UnsupportedOperatorException,
+    adds_in_place,
     answer_about,
     current_autograd_node,
     decomposes,
@@ -37,9 +39,9 @@ from symacct.torch_private import (
     new_fake,
     next_sequence_nr,
     no_dispatch,
+    no_torch_function,
     run_symbolic,
     sequence_nr,
-    storage_key,
 )
 
 SMALL = 4096  # elements up to which a tensor made of plain numbers also keeps its data
@@ -58,6 +60,7 @@ class _Output:
     offset: Any = 0
     dtype: torch.dtype = torch.float32
     device: torch.device | None = None
+    nbytes: Size = 0  # of its storage, where it is new
 
 
 @dataclass(slots=True)
@@ -102,17 +105,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.record = Record()
         self.phase = "forward"
         self.path: Callable[[], str] = lambda: ""
-        self.paused = False
+        self.nodes: list[Node] | None = self.record.nodes  # where nodes go; None: nowhere
         self.watch: Watch | None = None
         self.failure: tuple[Exception, str] | None = None  # the last op that raised, and where
         self.unequal: list[tuple[Any, Any]] = []  # sizes that it found unequal
         self._memo: dict[Any, _Known] = {}
         self._layout_ids: dict[tuple[Any, ...], int] = {}
-        self._storages: dict[int, int] = {}
-        self._storage_count = 0
+        self.lifetimes = Lifetimes(self.record)
         self._writes: dict[int, int] = {}  # how often a storage was written with data that we do not know
         self._leaves: dict[int, tuple[torch.Tensor, Any]] = {}  # real leaves that came along, and their gradients
-        self._watched: dict[int, Any] = {}  # weak references to live storages
         self._token = object()
         self._forward_of: dict[int, int] = {}
         self._parameter_paths: dict[int, str] = {}
@@ -129,9 +130,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return value
         return self._new_value(tensor, self._layout(tensor), origin or "constant", name)
 
-    def _new_value(self, tensor: torch.Tensor, layout: int, origin: str = "", name: str = "") -> Value:
-        value = Value(len(self.record.values), layout, self._storage(tensor), origin, name)
+    def _new_value(
+        self, tensor: torch.Tensor, layout: int, origin: str = "", name: str = "", nbytes: Size | None = None
+    ) -> Value:
+        number, born = len(self.record.values), len(self.record.storages)
+        value = Value(number, layout, self.lifetimes.number(tensor, number, nbytes), origin, name)
         self.record.values.append(value)
+        for storage in self.record.storages[born:]:
+            storage.outside = bool(origin)
         tensor.__dict__["_symacct"] = (self._token, value)
         return value
 
@@ -153,26 +159,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.record.layouts.append(layout)
         return found
 
-    def _storage(self, tensor: torch.Tensor) -> int:
-        storage, key = tensor.untyped_storage(), storage_key(tensor)
-        found = self._storages.get(key)
-        if found is None:
-            found = self._storage_count
-            self._storage_count += 1
-            self._storages[key] = found
-            self._watched[found] = weakref.ref(storage, lambda _: self._died(key, found))
-        return found
-
-    def _died(self, key: int, storage: int) -> None:
-        if self._storages.get(key) == storage:
-            del self._storages[key]
-        self._watched.pop(storage, None)
-        self.record.deaths.append((len(self.record.nodes), storage))
-
     # -- dispatch --------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        with no_torch_function():  # sizes are SymInts in here, also where a model's code runs in the backward pass
+            return self._dispatch(func, args, kwargs or {})
+
+    def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         asked, answer = answer_about(func, args)
         if asked:
             return answer
@@ -183,8 +176,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if self.phase == "backward" and adds_in_place(func, args, kwargs) and not self._made_now(args[0]):
+            func = torch.ops.aten.add_.Tensor
         use = _Use(func, args, kwargs)
+        born = len(self.record.storages)
         key = self._key(use)
+        if func not in _LIFTS:  # torch.tensor(...) brings what it just made; others what was there before
+            born = len(self.record.storages)
         if use.adopted:
             use.args, use.kwargs = _swap((args, kwargs), use.tensors)
         data = [self._data_of(t, v) for t, v in zip(use.tensors, use.values, strict=True)]
@@ -198,9 +196,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             result = self._run(use, data)
             call, out_values = self._learn(key, use, result)
+        if func.overloadpacket is torch.ops.aten.all:
+            result.__dict__["_symacct_all"] = True
         self._compute(use, data, result)
-        if not self.paused:
-            self._append(use, call, out_values)
+        if self.nodes is not None:
+            node = self._append(self.nodes, use, call, out_values)
+            for storage in self.record.storages[born:]:
+                storage.node, storage.outside = node, False
         return result
 
     def _key(self, use: _Use) -> Any:
@@ -290,6 +292,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         moved = torch.Tag.inplace_view in use.func.tags
         if moved:
             for t in use.tensors:
+                self.lifetimes.resized(t)
                 t.__dict__.pop("_symacct", None)
         flat, container = _flatten(result)
         arguments = {id(t): i for i, t in enumerate(use.tensors)}
@@ -306,7 +309,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 value = self._new_value(t, self._layout(t))
                 values.append(value)
-                outputs.append(_output_of(t, value, storages.get(value.storage, -1)))
+                outputs.append(_output_of(t, value, storages.get(value.storage, -1), self.record))
         again = self._memo.get(key) if key is not None else None
         if again is not None:
             return again.call, values
@@ -334,7 +337,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 else:
                     made = make_view(self.mode, use.tensors[out.argument], out.size, out.stride, out.offset, out.dtype)
                 outputs.append(made)
-                values.append(self._new_value(made, out.layout))
+                values.append(self._new_value(made, out.layout, nbytes=out.nbytes))
         return outputs, values
 
     # -- small data --------------------------------------------------------------------
@@ -375,7 +378,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"at {self.place()} the program asks for the value of an integer tensor ({dtype}), which tensors "
                 "without data cannot give; pass that number as a plain argument instead"
             )
-        answer = False if dtype is torch.bool else 1.0
+        # Whether something is the case nowhere or everywhere is asked to leave work out, or to find errors.
+        answer = "_symacct_all" in tensor.__dict__ if dtype is torch.bool else 1.0
         scope = current()
         if scope is not None:
             scope.note(f"a value that depends on data was taken as {answer} at {self.place()}")
@@ -383,26 +387,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- nodes -------------------------------------------------------------------------
 
-    def _append(self, use: _Use, call: int, outputs: Any) -> None:
+    def _append(self, nodes: list[Node], use: _Use, call: int, outputs: Any) -> Node:
         refs = {id(t): v for t, v in zip(use.tensors, use.values, strict=True)}
-        index = len(self.record.nodes)
-        phase, path, forward = self.phase, self.path(), -1
+        index = len(nodes)
+        phase, path, forward, autograd = self.phase, self.path(), -1, -1
         line = source()
         if phase in ("forward", "backward"):
             node = current_autograd_node()
             if node is None:
                 self._forward_of.setdefault(next_sequence_nr() - 1, index)
             else:
+                autograd = sequence_nr(node)
                 phase = "recompute" if recomputing() else "backward"
                 if phase == "backward":
                     forward, path, line = self._origin(node, path, line)
                 else:
                     self._forward_of.setdefault(next_sequence_nr() - 1, index)
         args, kwargs = _substitute(use.args, refs), _substitute(use.kwargs, refs) if use.kwargs else {}
-        made = Node(index, use.func, args, kwargs, call, outputs, phase, path, line, forward)
-        self.record.nodes.append(made)
-        if self.watch is not None:
+        clock = len(self.record.events)
+        made = Node(index, use.func, args, kwargs, call, outputs, phase, path, line, forward, clock, autograd)
+        nodes.append(made)
+        if self.watch is not None and nodes is self.record.nodes:
             self.watch(made, self.record.calls[call])
+        return made
 
     def _origin(self, node: Any, path: str, line: str) -> tuple[int, str, str]:
         """The forward node, module path and source of what autograd is running now."""
@@ -412,8 +419,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         forward = self._forward_of.get(sequence_nr(node), -1)
         if forward < 0:
             return -1, path, line
-        made = self.record.nodes[forward]
+        made = (self.nodes or self.record.nodes)[forward]
         return forward, made.path, made.source
+
+    def _made_now(self, tensor: torch.Tensor) -> bool:
+        """Whether the autograd node that runs now made a tensor: what it adds within is not the engine's doing."""
+        made = self.record.storages[self.value_of(tensor).storage].node
+        running = current_autograd_node()
+        return made is None or running is None or made.autograd == sequence_nr(running)
 
     def own_parameters(self, paths: dict[int, str]) -> None:
         """Tell which module each parameter (by id) belongs to, for what is accumulated into it."""
@@ -425,13 +438,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return f"{path} ({line})" if path and line else path or line or "the top level"
 
     @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Run without recording; the memo keeps learning."""
-        before, self.paused = self.paused, True
+    def recording_to(self, nodes: list[Node] | None) -> Iterator[None]:
+        """Send nodes elsewhere, or nowhere (None); the memo keeps learning, and lifetimes are kept."""
+        before, self.nodes = self.nodes, nodes
+        before_forward, self._forward_of = self._forward_of, {}
         try:
             yield
         finally:
-            self.paused = before
+            self.nodes, self._forward_of = before, before_forward
+
+    def note(self, tensor: torch.Tensor, origin: str) -> None:
+        """Take in a real tensor that torch just made beside all operators, such as a generator's state."""
+        self.value_of(tensor, origin, origin)
+        storage = self.record.storages[self.value_of(tensor).storage]
+        nodes = self.nodes or self.record.nodes
+        storage.node, storage.outside = nodes[-1] if nodes else None, False
+
+    def mark(self, name: str) -> None:
+        """Note a point of the step."""
+        self.record.marks.append((name, len(self.record.events)))
 
 
 # -- helpers ---------------------------------------------------------------------------
@@ -439,6 +464,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 _PLAIN = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
+_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _composite: dict[Any, bool] = {}
 _repeat: dict[Any, bool] = {}
 
@@ -450,7 +476,7 @@ def _is_composite(func: Any) -> bool:
     return found
 
 
-def _output_of(tensor: FakeTensor, value: Value, base: int) -> _Output:
+def _output_of(tensor: FakeTensor, value: Value, base: int, record: Record) -> _Output:
     """How to make a tensor like this one: on its own storage, or as a view of argument number ``base``."""
     return _Output(
         "new" if base < 0 else "view",
@@ -461,6 +487,7 @@ def _output_of(tensor: FakeTensor, value: Value, base: int) -> _Output:
         tensor.storage_offset(),
         tensor.dtype,
         tensor.fake_device,
+        record.storages[value.storage].nbytes,
     )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
+from torch._C import DisableTorchFunction as no_torch_function
 from torch._C import _current_autograd_node as current_autograd_node
 from torch._C import _DisableTorchDispatch as no_dispatch
 from torch._C._autograd import _get_sequence_nr as next_sequence_nr
@@ -26,6 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes as without_other
 
 from symacct import dim as sym
 from symacct.assumptions import current
+from symacct.sources import source_kind
 
 __all__ = [
     "DataDependentOutputException",
@@ -35,7 +39,10 @@ __all__ = [
     "TorchDispatchMode",
     "TorchFunctionMode",
     "UnsupportedOperatorException",
+    "adds_in_place",
     "answer_about",
+    "around_backward",
+    "as_if_real",
     "convertible_parameters",
     "copy_fake",
     "current_autograd_node",
@@ -46,13 +53,16 @@ __all__ = [
     "new_fake_mode",
     "next_sequence_nr",
     "no_dispatch",
+    "no_torch_function",
     "patched_module_call",
     "quiet",
     "run_symbolic",
     "schema_arguments",
     "sequence_nr",
+    "sole_holder",
     "storage_key",
     "torchs_own_kernels",
+    "watched_random_state",
     "without_other_modes",
 ]
 
@@ -66,6 +76,31 @@ def new_fake_mode() -> FakeTensorMode:
     # Our own memo sits above; torch's cache cannot key on symbolic ints that are not its own.
     mode.cache_enabled = False
     return mode
+
+
+class _KnownToTorchOnly(type):
+    """The class of a class whose instances are the fake tensors when torch asks, and none when a model does."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, FakeTensor) and source_kind(sys._getframe(1).f_code.co_filename) != "model"
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, FakeTensor)
+
+
+class _FakeTensor(metaclass=_KnownToTorchOnly):
+    pass
+
+
+@contextmanager
+def as_if_real() -> Iterator[None]:
+    """Have models do what they do on real tensors: some ask for `FakeTensor` and then take another path."""
+    package: Any = torch._subclasses
+    original, package.FakeTensor = package.FakeTensor, _FakeTensor
+    try:
+        yield
+    finally:
+        package.FakeTensor = original
 
 
 @contextmanager
@@ -177,27 +212,26 @@ def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any
     scope = current()
     known = len(scope.assumptions) if scope is not None else 0
     python = _SHAPES.get(func) or meta_table.get(func) or decomposition_table.get(func)
-    with torch._C.DisableTorchFunction():
-        try:
-            with sym.taking() as taken:
-                result = func(*args, **kwargs)
-        except (DynamicOutputShapeException, DataDependentOutputException):
+    try:
+        with sym.taking() as taken:
+            result = func(*args, **kwargs)
+    except (DynamicOutputShapeException, DataDependentOutputException):
+        raise
+    except Exception as error:
+        python = python or _shape_by_schema(func, error)
+        if python is None:
             raise
-        except Exception as error:
-            python = python or _shape_by_schema(func, error)
-            if python is None:
-                raise
-            taken, again = [], True
-        else:
-            again = bool(taken)
-        if again and python is not None:
-            if scope is not None:
-                scope.forget_since(known)  # what was compared with the numbers says nothing
-            with mode, sym.taking() as taken:
-                result = python(*args, **kwargs)
-        for dim in taken:
-            sym.specialize(dim)
-        return result
+        taken, again = [], True
+    else:
+        again = bool(taken)
+    if again and python is not None:
+        if scope is not None:
+            scope.forget_since(known)  # what was compared with the numbers says nothing
+        with mode, sym.taking() as taken:
+            result = python(*args, **kwargs)
+    for dim in taken:
+        sym.specialize(dim)
+    return result
 
 
 def _shape_by_schema(func: Any, error: Exception) -> Callable[..., Any] | None:
@@ -274,6 +308,90 @@ _SHAPES: dict[Any, Callable[..., Any]] = {
 for _mode in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d"):
     _SHAPES[getattr(torch.ops.aten, f"upsample_{_mode}").default] = _upsample
     _SHAPES[getattr(torch.ops.aten, f"upsample_{_mode}_backward").default] = _upsample_backward
+
+
+@contextmanager
+def watched_random_state(note: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Tell ``note`` of each copy of the generator's state, which no operator makes; checkpoints keep them."""
+    original = torch.get_rng_state
+
+    def get_rng_state() -> torch.Tensor:
+        state = original()
+        note(state)
+        return state
+
+    torch.get_rng_state = torch.random.get_rng_state = get_rng_state
+    try:
+        yield
+    finally:
+        torch.get_rng_state = torch.random.get_rng_state = original
+
+
+# -- autograd ----------------------------------------------------------------------
+
+
+@contextmanager
+def around_backward(context: Callable[[], Any]) -> Iterator[None]:
+    """Run autograd's engine in a context: torch functions leave their mode, and checkpoints run the model in it."""
+    engine: Any = torch.autograd
+    original = engine._engine_run_backward
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with context():
+            return original(*args, **kwargs)
+
+    engine._engine_run_backward = run
+    try:
+        yield
+    finally:
+        engine._engine_run_backward = original
+
+
+def adds_in_place(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether autograd's engine is adding up two gradients where on real tensors it would reuse the first.
+
+    It does so for a dense gradient that nobody else holds, but not under a dispatch mode, such as ours.
+    """
+    if func is not torch.ops.aten.add.Tensor or kwargs or torch.is_grad_enabled():
+        return False
+    if sys._getframe(3).f_code.co_name != "_engine_run_backward" or not isinstance(args[1], torch.Tensor):
+        return False
+    first = args[0]
+    return _dense(first) and _holders(first) == sole_holder()
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill a piece of memory without gaps or overlaps."""
+    expected: Any = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True), key=lambda pair: int(pair[0])):
+        if int(size) != 1 and stride != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def _holders(tensor: torch.Tensor) -> tuple[int, int]:
+    count: int = tensor._use_count()
+    return count, torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+@cache
+def sole_holder() -> tuple[int, int]:
+    """How many hold a gradient, and its storage, in such a call when only the engine does: measured, once."""
+    found = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.add.Tensor:
+                found.append(_holders(args[0]))
+            return func(*args, **(kwargs or {}))
+
+    with without_other_modes(), torch.enable_grad():
+        x = torch.zeros(2, requires_grad=True)
+        loss = (x.exp() * x.tanh()).exp().sum()
+        with Watch():  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]
+    return found[0] if found else (0, 0)
 
 
 # -- operators ---------------------------------------------------------------------

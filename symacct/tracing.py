@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from symacct.account import Account, evaluate
+from symacct.account import Account
+from symacct.algebra import evaluate
 from symacct.assumptions import settle
 from symacct.building import build_of
 from symacct.capture import Program, Step
@@ -31,6 +32,11 @@ def trace(
     autocast: str | torch.dtype | bool | None = None,
     train: bool = True,
     grad: Any = (),
+    accumulate: int = 1,
+    clip: float | Callable[[list[torch.Tensor]], Any] | None = None,
+    set_to_none: bool = True,
+    keep_outputs: bool = False,
+    allocator: str = "logical",
     sizes: Mapping[str, int] | None = None,
     strict: bool = False,
     rules: Rules | None = None,
@@ -47,7 +53,11 @@ def trace(
     ``loss``: a function of the output (default: its ``.loss``, else its sum). ``optimizer``: takes
     parameters, gives a ``torch.optim.Optimizer``. ``autocast``: "bf16", "f16" or a dtype.
     ``train=False``: inference, forward only, eval mode. ``grad``: names or positions of inputs that
-    want a gradient themselves, or True for all. ``sizes``: trial sizes of dims. ``strict``: ops
+    want a gradient themselves, or True for all. ``accumulate``: micro-batches per step. ``clip``: the
+    norm to which gradients are clipped, or a function of the parameters that clips. ``set_to_none=False``:
+    gradients are zeroed between steps, not freed. ``keep_outputs``: the caller holds the model's
+    output until the step ends. ``allocator``: "logical" bytes, or "cuda" for memory in blocks of 512
+    bytes (`Account.with_allocator`). ``sizes``: trial sizes of dims. ``strict``: ops
     without a rule are an error. ``rules``: instead of the default ones. ``check=False``: do not
     check the formulas at other sizes.
 
@@ -60,7 +70,11 @@ def trace(
             raise SpecError(f"{name}: expected a function or class, got {type(option).__name__}")
     args, kwargs = _read(target, specs, kwspecs, grad)
     trial = _trial_dims(target, args, kwargs, dict(sizes or {}))
-    program = Program(target, args, kwargs, loss, optimizer, _dtype(autocast), train)
+    if not isinstance(accumulate, int) or accumulate < 1:
+        raise SpecError(f"accumulate: expected a whole number >= 1 of micro-batches, got {accumulate!r}")
+    program = Program(
+        target, args, kwargs, loss, optimizer, _dtype(autocast), train, accumulate, clip, set_to_none, keep_outputs
+    )  # fmt: skip
     say(f"tracing {_title(target)}")
     step, trial = _run(program, trial, set(sizes or ()))
     if rules is None:
@@ -77,7 +91,7 @@ def trace(
         assumptions=settle((*(made.scope.assumptions.values() if made else ()), *step.assumptions)),
         trial_sizes={name: plain(size) for name, size in trial.items()},
         program=program,
-    )
+    ).with_allocator(allocator)
     if strict and account.unknown:
         raise UnknownOpError(
             f"ops without a rule: {'; '.join(map(str, account.unknown))}; add rules for them (rules=), or drop strict"

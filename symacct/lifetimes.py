@@ -1,0 +1,70 @@
+"""When storages are born and when they die, as a step runs."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from symacct.calls import size_of
+from symacct.cost import Size
+from symacct.record import Record, Storage
+from symacct.torch_private import storage_key
+
+
+class Lifetimes:
+    """Numbers storages by first appearance and notes their births and deaths in a record.
+
+    Deaths are told by weak references: nothing here keeps a tensor alive, since autograd
+    reuses what nobody else holds.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._numbers: dict[int, int] = {}
+        self._watched: dict[int, Any] = {}  # weak references to live storages
+
+    def number(self, tensor: torch.Tensor, value: int, nbytes: Size | None = None) -> int:
+        """The number of a tensor's storage; a new one has ``value`` for its first tensor."""
+        key = storage_key(tensor)
+        found = self._numbers.get(key)
+        if found is None:
+            storage = tensor.untyped_storage()
+            if nbytes is None:
+                nbytes = size_of(storage.nbytes())
+            found = self._born(key, Storage(nbytes, value))
+            self._watched[found] = weakref.ref(storage, lambda _: self._died(key, found))
+        return found
+
+    def resized(self, tensor: torch.Tensor) -> None:
+        """After an op that may have given a tensor's storage another size: that is a new piece of memory."""
+        key = storage_key(tensor)
+        old = self._numbers.get(key)
+        if old is None:
+            return
+        storage = tensor.untyped_storage()
+        nbytes = size_of(storage.nbytes())
+        if nbytes == self.record.storages[old].nbytes:
+            return
+        found = self._born(key, Storage(nbytes, self.record.storages[old].value))
+        self._watched[found] = weakref.ref(storage, lambda _: self._died(key, found))
+        self._watched.pop(old, None)
+        self.record.events.append(~old)
+
+    def close(self) -> None:
+        """Note nothing more."""
+        self._watched.clear()
+
+    def _born(self, key: int, storage: Storage) -> int:
+        number = len(self.record.storages)
+        self.record.storages.append(storage)
+        self.record.events.append(number)
+        self._numbers[key] = number
+        return number
+
+    def _died(self, key: int, number: int) -> None:
+        if self._numbers.get(key) == number:
+            del self._numbers[key]
+        self._watched.pop(number, None)
+        self.record.events.append(~number)
