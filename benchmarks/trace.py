@@ -5,8 +5,9 @@
 FlopCounterMode counts one step (forward, backward, AdamW) of the same model under a concrete
 ``FakeTensorMode``, full depth, at one set of sizes. symacct traces it with symbolic sizes, sums the
 closed forms, and, in the second figure, also checks every node at other sizes, as `sa.trace` does by
-default. Building the model is in neither. Peak memory is that of a child process that imports
-everything, builds the model, and traces it once.
+default. Building the model is in neither. "memory" is the time of the timelines and of the search
+for the moments that can be the peak, over that of the trace, and "moments" how many were found. "peak
+MB" is that of a child process that imports everything, builds the model, and traces it once.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ def compare(case: Any, repeat: int) -> dict[str, Any]:
         "symacct": count_with_symacct(case, check=False),
         "symacct checked": count_with_symacct(case, check=True),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    nodes = 0
+    seconds: dict[str, list[float]] = {name: [] for name in (*runs, "memory")}
+    nodes = candidates = 0
     for turn in range(repeat + 1):
         for name, run in runs.items():
             taken, result = timed(run)
@@ -92,6 +93,10 @@ def compare(case: Any, repeat: int) -> dict[str, Any]:
                 seconds[name].append(taken)
             if name == "symacct":
                 nodes = len(result.nodes)
+                taken, moments = timed(lambda account=result: account.memory.candidates)
+                candidates = len(moments)
+                if turn:
+                    seconds["memory"].append(taken)
     median = {name: statistics.median(values) for name, values in seconds.items()}
     return {
         "model": case.name,
@@ -101,6 +106,8 @@ def compare(case: Any, repeat: int) -> dict[str, Any]:
         "ratio": median["symacct"] / median["torch"],
         "checked_s": median["symacct checked"],
         "checked_ratio": median["symacct checked"] / median["torch"],
+        "memory_ratio": median["memory"] / median["symacct"],
+        "candidates": candidates,
         "nodes_per_s": nodes / median["symacct"],
     }
 
@@ -157,8 +164,20 @@ def main() -> None:
     }
     print(f"torch {record['torch']}, Python {record['python']}, {record['machine']}")
     print(f"import symacct over import torch: {record['import_ratio']:.2f}")
-    titles = ("model", "nodes", "torch s", "symacct s", "ratio", "+check s", "ratio", "nodes/s", "peak MB")
-    print("{:18} {:>6} {:>8} {:>9} {:>6} {:>9} {:>6} {:>8} {:>8}".format(*titles))
+    titles = (
+        "model",
+        "nodes",
+        "torch s",
+        "symacct s",
+        "ratio",
+        "+check s",
+        "ratio",
+        "memory",
+        "moments",
+        "nodes/s",
+        "peak MB",
+    )
+    print("{:18} {:>6} {:>8} {:>9} {:>6} {:>9} {:>6} {:>7} {:>7} {:>8} {:>8}".format(*titles))
     for index, case in enumerate(cases()):
         if options.only and options.only not in case.name:
             continue
@@ -166,7 +185,8 @@ def main() -> None:
         record["traces"].append(row)
         print(
             f"{row['model']:18} {row['nodes']:6} {row['torch_s']:8.2f} {row['symacct_s']:9.2f} {row['ratio']:6.2f} "
-            f"{row['checked_s']:9.2f} {row['checked_ratio']:6.2f} {row['nodes_per_s']:8.0f} {row['peak_mb']:8}"
+            f"{row['checked_s']:9.2f} {row['checked_ratio']:6.2f} "
+            f"{row['memory_ratio']:7.2f} {row['candidates']:7} {row['nodes_per_s']:8.0f} {row['peak_mb']:8}"
         )
     if options.json:
         temporary = options.json + ".part"

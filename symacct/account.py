@@ -431,6 +431,18 @@ class Account:
 
         return to_text(self, depth=depth)
 
+    def memory_report(self, depth: int = 1, top: int = 10) -> str:
+        """Memory as plain text: closed forms, the moments that can be the peak, and what is alive at the peak."""
+        from symacct.memory_report import to_text
+
+        return to_text(self, depth=depth, top=top)
+
+    def plot_memory(self, path: Any = None, step: str = "later") -> Any:
+        """The timeline at the account's sizes as a matplotlib figure; ``path`` (.png or .svg) also gets it."""
+        from symacct.plot import plot_memory
+
+        return plot_memory(self, path, step)
+
     def to_markdown(self, depth: int = 1) -> str:
         """The same tables in Markdown."""
         from symacct.report import to_markdown

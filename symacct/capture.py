@@ -8,6 +8,7 @@ the optimizer hold.
 from __future__ import annotations
 
 import gc
+import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -287,7 +288,16 @@ class _Runner:
         parameters = [p for p in model.parameters() if p.requires_grad] if isinstance(model, nn.Module) else []
         if not parameters:
             raise TraceError("optimizer: the target has no parameters that require a gradient")
-        return self.program.optimizer(parameters)
+        optimizer = self.program.optimizer(parameters)
+        if not callable(getattr(optimizer, "step", None)):
+            raise TraceError(f"optimizer: the factory gave a {type(optimizer).__name__}, which has no step()")
+        wanted = inspect.signature(optimizer.step).parameters.values()
+        if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in wanted):
+            raise TraceError(
+                f"optimizer: {type(optimizer).__name__}.step() wants a closure that runs the model again as often as "
+                "the data demands, so its cost is not a function of sizes; trace the model without it"
+            )
+        return optimizer
 
     def _result(self, model: Any, optimizer: Any, kept: Any) -> Step:
         step = Step(self.recorder.record)

@@ -355,13 +355,14 @@ def _message(account: Account, program: Program, found: Difference, sizes: Sizes
     if found.what == "lifetimes":
         where = f"around {_place(found.node)}" if found.node else "at the end"
         return (
-            f"when tensors are freed changes with the sizes: {where}, a run with {at} keeps other tensors alive. {blame}"
-            "likely cause: a copy or a view that depends on a size; give that dim as a number"
+            f"when tensors are freed changes with the sizes: {where}, a run with {at} keeps other tensors alive. "
+            f"{blame}likely cause: a copy or a view that depends on a size; give that dim as a number"
         )
     shown = _shape(found.formula) if found.what == "shape" else text(found.formula)
     value = _shape(found.value) if found.what == "shape" else found.value
+    place = _place(found.node) if found.node else "a tensor from outside"
     return (
-        f"{_place(found.node) if found.node else 'a tensor from outside'}: its {found.what} {shown} gives {_at(found.formula, sizes)} at {at}, a run there gives "
+        f"{place}: its {found.what} {shown} gives {_at(found.formula, sizes)} at {at}, a run there gives "
         f"{value}. {blame}likely cause: a size computed through a float or int(...) "
         "(use // instead; 0.5*dim loses its dim, dim*0.5 does not), or a branch on a size"
     )

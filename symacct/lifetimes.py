@@ -53,8 +53,15 @@ class Lifetimes:
         self.record.events.append(~old)
 
     def close(self) -> None:
-        """Note nothing more."""
+        """Note nothing more, and put deaths at one moment in order: C++ frees some (casts of weights) in any."""
         self._watched.clear()
+        events = self.record.events
+        moments = {n.clock for n in (*self.record.nodes, *self.record.aside)} | {at for _, at in self.record.marks}
+        begin = 0
+        for i, event in enumerate([*events, 0]):
+            if event >= 0 or i in moments:
+                events[begin:i] = sorted(events[begin:i], reverse=True)
+                begin = i if event < 0 else i + 1
 
     def _born(self, key: int, storage: Storage) -> int:
         number = len(self.record.storages)

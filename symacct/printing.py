@@ -71,12 +71,32 @@ def formula(expr: Any) -> str:
         return "-"
     if not isinstance(expr, sympy.Basic):
         return f"{expr:,}" if isinstance(expr, int) else f"{expr:.4g}"
+    if isinstance(expr, sympy.Max):
+        return _maximum(expr)
     expanded = expr if expr.is_Atom else sympy.expand(expr)
     if expanded.is_Add and len(expanded.args) > 2:
         short = sympy.gcd_terms(expanded, clear=False)
         if len(text(short)) < len(text(expanded)):
             return text(short)
     return text(expanded)
+
+
+def _maximum(expr: sympy.Max) -> str:
+    """What all arguments have in common first, then ``Max(...)`` of the rest.
+
+    >>> B, D = sympy.symbols("B D")
+    >>> formula(sympy.Max(2*B*D + 8*D**2, 4*B*D + 4*D**2, evaluate=False))
+    '2*B*D + 4*D**2 + Max(4*D**2, 2*B*D)'
+    """
+    terms = [sympy.expand(each).as_coefficients_dict() for each in expr.args]
+    common = sympy.Integer(0)
+    for monomial in terms[0]:
+        coefficients = [t[monomial] for t in terms]
+        if all(c > 0 for c in coefficients):
+            common += min(coefficients) * monomial
+    rest = sorted((formula(sympy.expand(each - common)) for each in expr.args), key=lambda s: (-len(s), s))
+    inner = f"Max({', '.join(rest)})"
+    return inner if common == 0 else f"{formula(common)} + {inner}"
 
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")

@@ -127,6 +127,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             value: Value = known[1]
             if origin:
                 value.origin, value.name = origin, name
+                self.record.storages[value.storage].outside = True
             return value
         return self._new_value(tensor, self._layout(tensor), origin or "constant", name)
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._C import DisableTorchFunction as no_torch_function
+from torch._C import DisableTorchFunction
 from torch._C import _current_autograd_node as current_autograd_node
 from torch._C import _DisableTorchDispatch as no_dispatch
 from torch._C._autograd import _get_sequence_nr as next_sequence_nr
@@ -30,6 +30,8 @@ from torch.utils._python_dispatch import _disable_current_modes as without_other
 from symacct import dim as sym
 from symacct.assumptions import current
 from symacct.sources import source_kind
+
+no_torch_function = DisableTorchFunction
 
 __all__ = [
     "DataDependentOutputException",

@@ -72,6 +72,8 @@ def trace(
     trial = _trial_dims(target, args, kwargs, dict(sizes or {}))
     if not isinstance(accumulate, int) or accumulate < 1:
         raise SpecError(f"accumulate: expected a whole number >= 1 of micro-batches, got {accumulate!r}")
+    if clip is not None and not callable(clip) and (isinstance(clip, bool) or not isinstance(clip, (int, float))):
+        raise SpecError(f"clip: expected the norm to clip to, or a function of the parameters, got {clip!r}")
     program = Program(
         target, args, kwargs, loss, optimizer, _dtype(autocast), train, accumulate, clip, set_to_none, keep_outputs
     )  # fmt: skip
