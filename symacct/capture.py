@@ -134,7 +134,7 @@ class _Runner:
                 model.train(program.train)
                 self.paths = _paths_of(model)
                 for name, kind, tensor in held(model):
-                    recorder.value_of(tensor, kind, name)
+                    recorder.values.of(tensor, kind, name)
                 recorder.own_parameters(_owners(model))
             stack.enter_context(watched_random_state(lambda state: recorder.note(state, "random state")))
             stack.enter_context(patched_module_call(self._call))
@@ -168,12 +168,12 @@ class _Runner:
                 raise SpecError(f"{spec} cannot want a gradient: only floating-point inputs can")
             tensor = torch.empty(size, dtype=spec.dtype)
             tensor.requires_grad_(spec.grad)
-            self.recorder.value_of(tensor, "input", f"input_{next(count)}")
+            self.recorder.values.of(tensor, "input", f"input_{next(count)}")
             return tensor
 
         def adopt(tensor: torch.Tensor) -> torch.Tensor:
             fake = fake_of(tensor, self.mode)
-            self.recorder.value_of(fake, "input", f"input_{next(count)}")
+            self.recorder.values.of(fake, "input", f"input_{next(count)}")
             return fake
 
         def size_of(name: str) -> int:
@@ -219,7 +219,7 @@ class _Runner:
         step = self._result(model, optimizer, kept)
         del kept
         recorder.mark("rest")
-        recorder.lifetimes.close()
+        recorder.values.lifetimes.close()
         return step
 
     def _gradients(self, model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -303,7 +303,7 @@ class _Runner:
         step = Step(self.recorder.record)
         step.trained = any(name == "backward" for name, _ in step.record.marks)
         leaves = [t for t in _tensor_leaves(kept) if isinstance(t, FakeTensor)]
-        step.outputs = [self.recorder.value_of(t).storage for t in leaves]
+        step.outputs = [self.recorder.values.of(t).storage for t in leaves]
         if isinstance(model, nn.Module):
             saved = {id(t) for t in model.state_dict(keep_vars=True).values() if isinstance(t, torch.Tensor)}
             for name, kind, tensor in held(model):
@@ -321,7 +321,7 @@ class _Runner:
 
     def _held(self, name: str, tensor: torch.Tensor, saved: bool = True) -> Held:
         meta = Describer().tensor(tensor)
-        return Held(name, meta, self.recorder.value_of(tensor).storage, tensor.requires_grad, saved)
+        return Held(name, meta, self.recorder.values.of(tensor).storage, tensor.requires_grad, saved)
 
     def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """``module(...)`` with its path on the stack: of several names, the one under the caller's."""
