@@ -266,7 +266,7 @@ class Account:
     @property
     def optimizer_bytes(self) -> Size:
         """Bytes of the optimizer's state, read from the optimizer that ran."""
-        return self._held(self.step.state, lambda t: t.nbytes)
+        return self._held(list({h.storage: h for h in self.step.state}.values()), lambda t: t.nbytes)
 
     @property
     def checkpoint_bytes(self) -> Size:

@@ -193,7 +193,8 @@ class _Runner:
         is all that is run twice; else gradients that are there already are added to, and everything is.
         """
         program, recorder = self.program, self.recorder
-        optimizer = self._optimizer(model)
+        with recorder.recording_to(None):  # making it is no part of a step
+            optimizer = self._optimizer(model)
         recorder.mark("start")
         if program.train and not program.set_to_none:
             with recorder.recording_to(recorder.record.aside):

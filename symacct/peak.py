@@ -21,6 +21,7 @@ import sympy
 Vector = tuple[Any, ...]  # of ints, or of Fractions
 _Monomial = tuple[tuple[Any, int], ...]
 _SAMPLES = 100
+_OPPOSITE = sympy.Symbol("-")
 
 
 class Space:
@@ -54,7 +55,7 @@ class Space:
         columns = [[float(v[i]) for v in vectors] for i in range(len(self.monomials))]
         found: dict[int, None] = {}
         for _ in range(_SAMPLES):
-            at = {base: 10 ** rng.uniform(0, 5) for base in bases}
+            at = {base: 10 ** rng.uniform(0, 5) for base in bases} | {_OPPOSITE: 0}
             sums = [0.0] * len(vectors)
             for monomial, column in zip(self.monomials, columns, strict=True):
                 weight = math.prod(at[base] ** power for base, power in monomial)
@@ -108,17 +109,30 @@ def _mixes(vector: Vector, a: Vector, b: Vector) -> bool:
 
 
 def _shifted(expr: sympy.Expr, least: Mapping[str, int]) -> dict[_Monomial, Any]:
-    """Coefficients of an expression in what its dims are above their least values; floors and such are kept whole."""
+    """Coefficients of an expression in what its dims are above their least values; floors and such are kept whole.
+
+    A monomial whose sign is not known also stands with the opposite sign, so that only equals compare.
+    """
     terms: dict[_Monomial, Any] = {}
-    for term in sympy.Add.make_args(sympy.expand(expr)):
+    for term in sympy.Add.make_args(sympy.expand(_rounded_up(expr))):
         coefficient, powers = _factors(term)
         parts: dict[_Monomial, Any] = {(): coefficient}
         for base, power in powers:
             start = least.get(base.name, 1) if base.is_Symbol else 0
             parts = _times_power(parts, base, power, start)
+        unsure = any(not base.is_nonnegative for base, _ in powers)
         for monomial, value in parts.items():
             terms[monomial] = terms.get(monomial, 0) + value
+            if unsure:
+                opposite = ((_OPPOSITE, 1), *monomial)
+                terms[opposite] = terms.get(opposite, 0) - value
     return {m: v for m, v in terms.items() if v != 0}
+
+
+def _rounded_up(expr: sympy.Expr) -> sympy.Expr:
+    """``-floor(-x)``, which is how Python code rounds up, as ``ceiling(x)``: a size, not the negative of one."""
+    negative = {f: -sympy.ceiling(-f.args[0]) for f in expr.atoms(sympy.floor) if f.args[0].could_extract_minus_sign()}
+    return expr.xreplace(negative)
 
 
 def _factors(term: sympy.Expr) -> tuple[Any, list[tuple[Any, int]]]:
