@@ -55,7 +55,10 @@ def modulo(a: sympy.Expr, b: sympy.Expr, divisible: Pairs = ()) -> sympy.Expr:
     """``a % b``, 0 where b is known to divide a."""
     if quotient(a, b)[1]:
         return sympy.Integer(0)
-    remainder = sympy.Mod(a, b)
+    try:
+        remainder = sympy.Mod(a, b)
+    except RecursionError:  # SymPy's own, on (D**2 + D - 1) % (D + 1) for one
+        remainder = sympy.Mod(a, b, evaluate=False)
     stripped = strip_factor(remainder)
     if isinstance(stripped, sympy.Mod) and stripped.args in divisible:
         return sympy.Integer(0)
@@ -196,6 +199,8 @@ def normal_form(relation: str, left: sympy.Expr, right: sympy.Expr) -> tuple[str
     unordered = relation in ("==", "!=") and not right.is_number and str(left) > str(right)
     if left.is_number or unordered:
         return MIRRORED[relation], right, left
+    if right.is_number and left.could_extract_minus_sign():
+        return MIRRORED[relation], -left, -right
     return relation, left, right
 
 

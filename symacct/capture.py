@@ -303,7 +303,7 @@ class _Runner:
     def _result(self, model: Any, optimizer: Any, kept: Any) -> Step:
         step = Step(self.recorder.record)
         step.trained = any(name == "backward" for name, _ in step.record.marks)
-        leaves = [t for t in _tensor_leaves(kept) if isinstance(t, FakeTensor)]
+        leaves = [t for t in _all_tensors(kept, set()) if isinstance(t, FakeTensor)]
         step.outputs = [self.recorder.values.of(t).storage for t in leaves]
         if isinstance(model, nn.Module):
             saved = {id(t) for t in model.state_dict(keep_vars=True).values() if isinstance(t, torch.Tensor)}
@@ -419,6 +419,17 @@ def _tensor_leaves(value: Any) -> list[torch.Tensor]:
         elif hasattr(leaf, "__dataclass_fields__"):
             found.update({id(t): t for t in _tensor_leaves(leaf)})
     return list(found.values())
+
+
+def _all_tensors(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+    """The tensors in an output, also those in the fields of objects such as caches."""
+    for leaf in pytree.tree_leaves(dict(value) if isinstance(value, Mapping) else value):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, (nn.Module, type)) and id(leaf) not in seen:
+            seen.add(id(leaf))
+            for field_value in vars(leaf).values():
+                yield from _all_tensors(field_value, seen)
 
 
 def _plain(tree: Any, sizes: Mapping[str, int]) -> Any:

@@ -107,7 +107,8 @@ def _drop_what_does_not_matter(account: Account, program: Program) -> tuple[list
         across = _breaking(account.trial_sizes, left, group) if group else None
         if across is None:
             continue
-        broken = [a for a in left if a.holds(point(across)) is False]
+        crossed = [a for a in left if a.holds(point(across)) is False]
+        broken = [a for a in crossed if not _on_border(a, across)] or crossed
         if _agrees(account, program, across, asked):
             agreed.append(across)
             left = [a for a in left if a not in broken]
@@ -181,7 +182,7 @@ def _breaking(trial: Sizes, assumptions: list[Assumption], group: list[Assumptio
         already = [a for a in group if a.holds(point(so_far)) is False]
         if each in already:
             continue
-        for change in _across(each, so_far):
+        for change in sorted(_across(each, so_far), key=lambda change: _on_border(each, {**so_far, **change})):
             sizes = {**so_far, **change}
             _satisfy(sizes, hard)
             at = point(sizes)
@@ -189,6 +190,17 @@ def _breaking(trial: Sizes, assumptions: list[Assumption], group: list[Assumptio
                 best = sizes
                 break
     return best
+
+
+def _on_border(assumption: Assumption, sizes: Sizes) -> bool:
+    """Whether sizes break an inequality by being equal only, where what differs beyond is often still the same.
+
+    Where there is nothing beyond (``L > 1`` breaks at 1 alone) that is as broken as it gets.
+    """
+    if assumption.relation not in ("<", ">") or (assumption.relation == ">" and assumption.right == 1):
+        return False
+    at = point(sizes)
+    return bool(assumption.left.xreplace(at) == assumption.right.xreplace(at))
 
 
 def _across(assumption: Assumption, sizes: Sizes) -> Iterator[dict[str, int]]:

@@ -29,10 +29,10 @@ from symacct.torch_private import (
     FakeTensorMode,
     TorchDispatchMode,
     UnsupportedOperatorException,
-    adds_in_place,
     answer_about,
     current_autograd_node,
     decomposes,
+    in_place_variant,
     next_sequence_nr,
     no_dispatch,
     no_torch_function,
@@ -86,8 +86,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if self.phase == "backward" and adds_in_place(func, args, kwargs) and not self._made_now(args[0]):
-            func = torch.ops.aten.add_.Tensor
+        if self.phase == "backward":
+            func = in_place_variant(func, args, kwargs, self._made_now)
         use = Use(func, args, kwargs)
         born = len(self.record.storages)
         key = self._key(use)

@@ -41,7 +41,6 @@ __all__ = [
     "TorchDispatchMode",
     "TorchFunctionMode",
     "UnsupportedOperatorException",
-    "adds_in_place",
     "answer_about",
     "around_backward",
     "as_if_real",
@@ -49,6 +48,7 @@ __all__ = [
     "copy_fake",
     "current_autograd_node",
     "decomposes",
+    "in_place_variant",
     "is_symbolic",
     "make_view",
     "new_fake",
@@ -233,7 +233,56 @@ def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any
             result = python(*args, **kwargs)
     for dim in taken:
         sym.specialize(dim)
-    return result
+    return _as_kernels_do(mode, func, args, result)
+
+
+_NORMALIZATIONS = (
+    torch.ops.aten.native_layer_norm.default,
+    torch.ops.aten.native_group_norm.default,
+    torch.ops.aten.native_batch_norm.default,
+)
+_WEIGHT_OF = {  # which argument is the weight
+    torch.ops.aten.native_layer_norm_backward.default: 5,
+    torch.ops.aten.native_group_norm_backward.default: 4,
+    torch.ops.aten.native_batch_norm_backward.default: 2,
+}
+
+
+_REDUCED = (torch.ops.aten.mse_loss.default, torch.ops.aten.smooth_l1_loss.default)
+
+
+def _contiguous(size: Any) -> tuple[Any, ...]:
+    strides: list[Any] = []
+    step: Any = 1
+    for n in reversed(size):
+        strides.insert(0, step)
+        step = step * n
+    return tuple(strides)
+
+
+def _as_kernels_do(mode: FakeTensorMode, func: Any, args: Any, result: Any) -> Any:
+    """A result as the CPU kernels make it, where torch's shape functions say otherwise.
+
+    Normalization of two-byte inputs with four-byte parameters, as under autocast: the statistics have
+    four bytes, and the parameters' gradients the parameters' dtype.
+    """
+    if func in _NORMALIZATIONS:
+        others = [t for t in args[1:] if isinstance(t, torch.Tensor)]
+        wide = torch.float32 if any(t.dtype is torch.float32 for t in others) else None
+    elif func in _WEIGHT_OF:
+        weight = args[_WEIGHT_OF[func]]
+        wide = weight.dtype if weight is not None else None
+    elif func in _REDUCED and result.dim() == 0:
+        # The kernel lays out the whole loss and shrinks it to a number, whose storage stays as large.
+        size = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
+        base = new_fake(mode, size, _contiguous(size), result.dtype, result.device)
+        return make_view(mode, base, (), (), 0, result.dtype)
+    else:
+        return result
+    if wide is None or args[0].dtype not in (torch.bfloat16, torch.float16):
+        return result
+    first, *rest = result
+    return first, *(None if t is None else new_fake(mode, t.size(), t.stride(), wide, t.device) for t in rest)
 
 
 def _shape_by_schema(func: Any, error: Exception) -> Callable[..., Any] | None:
@@ -302,10 +351,15 @@ def _upsample_backward(grad_output: Any, output_size: Any, input_size: Any, *_: 
     return grad_output.new_empty(list(input_size))
 
 
+def _is_whole(tensor: Any) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
 # Shape functions where torch has none that takes symbolic sizes.
 _SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._grouped_mm.default: _grouped_mm,
     torch.ops.aten._trilinear.default: _trilinear,
+    torch.ops.aten.trace.default: lambda self: self.new_empty((), dtype=torch.int64 if _is_whole(self) else self.dtype),
 }
 for _mode in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d"):
     _SHAPES[getattr(torch.ops.aten, f"upsample_{_mode}").default] = _upsample
@@ -349,17 +403,46 @@ def around_backward(context: Callable[[], Any]) -> Iterator[None]:
         engine._engine_run_backward = original
 
 
-def adds_in_place(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether autograd's engine is adding up two gradients where on real tensors it would reuse the first.
+# On real tensors ATen's backward formulas write into what they have just made; where a dispatch mode is active they do
+# not (`areAnyTensorSubclassLike`). By autograd node: the operators that do so.
+_aten = torch.ops.aten
+_WRITES = {
+    "GatherBackward0": (_aten.scatter_add,),
+    "IndexBackward0": (_aten.index_put,),
+    "IndexSelectBackward0": (_aten.index_add,),
+    "BinaryCrossEntropyWithLogitsBackward0": (_aten.sub, _aten.mul),
+    "Atan2Backward0": (_aten.masked_fill,),
+    **dict.fromkeys(
+        ("SortBackward0", "SortBackward1", "TopkBackward0", "KthvalueBackward0", "ModeBackward0", "MaxBackward0",
+         "MinBackward0", "MedianBackward1", "NanmedianBackward1"),
+        (_aten.scatter,),
+    ),
+}  # fmt: skip
 
-    It does so for a dense gradient that nobody else holds, but not under a dispatch mode, such as ours.
+
+def in_place_variant(func: Any, args: Any, kwargs: Any, made_by_running_node: Callable[[torch.Tensor], bool]) -> Any:
+    """The in-place operator that would run here on real tensors in place of ``func``, or ``func`` itself.
+
+    Autograd's engine adds gradients into the first one, if that is dense and nobody else holds it, and some
+    backward formulas write into what they made. Under a dispatch mode, such as ours, torch does neither.
     """
-    if func is not torch.ops.aten.add.Tensor or kwargs or torch.is_grad_enabled():
-        return False
-    if sys._getframe(3).f_code.co_name != "_engine_run_backward" or not isinstance(args[1], torch.Tensor):
-        return False
+    running = current_autograd_node()
+    if running is None or torch.is_grad_enabled() or sys._getframe(3).f_code.co_name != "_engine_run_backward":
+        return func
+    packet = func.overloadpacket
+    if packet in _WRITES.get(running.name(), ()):
+        return _in_place(func) if made_by_running_node(args[0]) else func
+    if func is not _aten.add.Tensor or kwargs or not isinstance(args[1], torch.Tensor):
+        return func
+    twice = len(running.next_functions) > len(set(running.next_functions))  # two gradients of the same tensor
     first = args[0]
-    return _dense(first) and _holders(first) == sole_holder()
+    if made_by_running_node(first) and not twice:
+        return func
+    return _in_place(func) if _dense(first) and _holders(first) == sole_holder() else func
+
+
+def _in_place(func: Any) -> Any:
+    return getattr(getattr(_aten, func.overloadpacket.__name__ + "_"), func._overloadname)
 
 
 def _dense(tensor: torch.Tensor) -> bool:
