@@ -45,16 +45,36 @@ def quotient(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, bool]:
     return sympy.expand(lowest), sympy.fraction(sympy.together(lowest))[1] == 1
 
 
+@lru_cache(maxsize=100_000)
+def long_division(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr] | None:
+    """(q, r) with a == q*b + r and 0 <= r < b for all sizes, where dividing polynomials in one dim shows it."""
+    symbols = a.free_symbols | b.free_symbols
+    if len(symbols) != 1 or not b.free_symbols or not (a.is_polynomial(*symbols) and b.is_polynomial(*symbols)):
+        return None
+    q, r = sympy.div(a, b, *symbols)
+    if not all(c.is_Integer for c in sympy.Poly(q, *symbols).coeffs()):
+        return None
+    if always("<", r, 0):
+        q, r = q - 1, sympy.expand(r + b)
+    return (q, r) if always(">=", r, 0) and always("<", r, b) else None
+
+
 def floor_divide(a: sympy.Expr, b: sympy.Expr, divisible: Pairs = ()) -> sympy.Expr:
     """``a // b``, without a floor where b is known to divide a."""
     result, whole = quotient(a, b)
-    return result if whole or modulo(a, b, divisible) == 0 else simplify(sympy.floor(result), divisible)
+    if whole or modulo(a, b, divisible) == 0:
+        return result
+    divided = long_division(a, b)
+    return divided[0] if divided is not None else simplify(sympy.floor(result), divisible)
 
 
 def modulo(a: sympy.Expr, b: sympy.Expr, divisible: Pairs = ()) -> sympy.Expr:
     """``a % b``, 0 where b is known to divide a."""
     if quotient(a, b)[1]:
         return sympy.Integer(0)
+    divided = long_division(a, b)
+    if divided is not None:
+        return divided[1]
     try:
         remainder = sympy.Mod(a, b)
     except RecursionError:  # SymPy's own, on (D**2 + D - 1) % (D + 1) for one

@@ -302,7 +302,7 @@ class _Runner:
 
     def _result(self, model: Any, optimizer: Any, kept: Any) -> Step:
         step = Step(self.recorder.record)
-        step.trained = any(name == "backward" for name, _ in step.record.marks)
+        step.trained = any(mark.name == "backward" for mark in step.record.marks)
         leaves = [t for t in _all_tensors(kept, set()) if isinstance(t, FakeTensor)]
         step.outputs = [self.recorder.values.of(t).storage for t in leaves]
         if isinstance(model, nn.Module):

@@ -24,6 +24,7 @@ class Lifetimes:
         self.record = record
         self._numbers: dict[int, int] = {}
         self._watched: dict[int, Any] = {}  # weak references to live storages
+        self._replaced: list[int] = []
 
     def number(self, tensor: torch.Tensor, value: int, nbytes: Size | None = None) -> int:
         """The number of a tensor's storage; a new one has ``value`` for its first tensor."""
@@ -50,13 +51,18 @@ class Lifetimes:
         found = self._born(key, Storage(nbytes, self.record.storages[old].value))
         self._watched[found] = weakref.ref(storage, lambda _: self._died(key, found))
         self._watched.pop(old, None)
-        self.record.events.append(~old)
+        self._replaced.append(old)
+
+    def free_replaced(self) -> None:
+        """After such an op: what was replaced dies. While the op ran both were there."""
+        while self._replaced:
+            self.record.events.append(~self._replaced.pop())
 
     def close(self) -> None:
         """Note nothing more, and put deaths at one moment in order: C++ frees some (casts of weights) in any."""
         self._watched.clear()
         events = self.record.events
-        moments = {n.clock for n in (*self.record.nodes, *self.record.aside)} | {at for _, at in self.record.marks}
+        moments = {n.clock for n in (*self.record.nodes, *self.record.aside)} | {m.events for m in self.record.marks}
         begin = 0
         for i, event in enumerate([*events, 0]):
             if event >= 0 or i in moments:

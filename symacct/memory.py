@@ -20,7 +20,7 @@ from symacct.capture import Step
 from symacct.cost import Size
 from symacct.errors import DimError, MissingSizeError
 from symacct.peak import Space
-from symacct.record import Node, Record
+from symacct.record import Mark, Node, Record
 
 KINDS = (
     "parameters", "buffers", "optimizer state", "gradients", "inputs", "activations", "outputs", "temporaries",
@@ -111,24 +111,22 @@ class Moment:
 class Timeline:
     """What is alive in the course of one step: births and deaths in order, and the moments between them."""
 
-    def __init__(self, memory: Memory, name: str, ranges: list[tuple[int, int]]) -> None:
+    def __init__(self, memory: Memory, name: str, parts: list[tuple[Mark, Mark]]) -> None:
         self.name = name
         self._memory = memory
         self._record = memory.record
-        self._start, self._events, self._ranges = _replayed(self._record, ranges)
+        self._start, self._events, self._parts = _replayed(self._record, parts)
 
     # -- moments -------------------------------------------------------------------------
 
     @cached_property
     def moments(self) -> list[Moment]:
         """The start, then one moment for each node, in the order in which they ran."""
-        nodes = sorted((*self._record.nodes, *self._record.aside), key=lambda n: n.clock)
+        record = self._record
         found = [Moment(self, 0, None)]
-        offset = 0
-        for begin, end, skipped in self._ranges:
-            offset += skipped
-            found += [Moment(self, n.clock - begin + offset, n) for n in nodes if begin < n.clock <= end]
-            offset += end - begin
+        for begin, end, offset in self._parts:
+            nodes = [*record.nodes[begin.nodes : end.nodes], *record.aside[begin.aside : end.aside]]
+            found += [Moment(self, n.clock + offset, n) for n in sorted(nodes, key=lambda n: n.clock)]
         return found
 
     def __iter__(self) -> Iterator[Moment]:
@@ -241,12 +239,12 @@ class Timeline:
 
     def marks(self, name: str) -> list[int]:
         """The positions of a named point: "forward" is the end of a forward pass, "backward" of a backward pass."""
-        found, offset = [], 0
-        for begin, end, skipped in self._ranges:
-            offset += skipped
-            found += [at - begin + offset for mark, at in self._record.marks if mark == name and begin <= at <= end]
-            offset += end - begin
-        return found
+        return [
+            mark.events + offset
+            for begin, end, offset in self._parts
+            for mark in self._record.marks
+            if mark.name == name and begin.events <= mark.events <= end.events
+        ]
 
     def after(self, name: str) -> Size:
         """Bytes alive at a named point of the step (the last of several), or None where there is none."""
@@ -346,8 +344,8 @@ class Memory:
 
     @cached_property
     def _timelines(self) -> list[Timeline]:
-        at = dict(self.record.marks)
-        start, end = at.get("start", 0), at.get("end", len(self.record.events))
+        at = {mark.name: mark for mark in self.record.marks}
+        start, end = at["start"], at["end"]
         if "update" in at:  # all but the optimizer's part is common to the first and to later steps
             return [
                 Timeline(self, "first", [(start, at["later"])]),
@@ -404,9 +402,8 @@ class Memory:
     def rest_bytes(self) -> Size:
         """Bytes alive between steps: parameters, buffers, gradients, state, and what modules keep."""
         inputs = {s for s, kind in self.kinds.items() if kind == "inputs"}
-        at = dict(self.record.marks)
-        alive = _alive(self.record, at["rest"]) if "rest" in at else set()
-        return self.sum(sorted(alive - inputs))
+        (rest,) = (mark for mark in self.record.marks if mark.name == "rest")
+        return self.sum(sorted(_alive(self.record, rest.events) - inputs))
 
     # -- what is alive ---------------------------------------------------------------------
 
@@ -468,27 +465,28 @@ def _alive(record: Record, position: int) -> set[int]:
     return alive
 
 
-def _replayed(record: Record, ranges: list[tuple[int, int]]) -> tuple[set[int], list[int], list[tuple[int, int, int]]]:
-    """What is alive at the start of a timeline made of parts of the record; its events; (begin, end, extra) of parts.
+def _replayed(
+    record: Record, parts: list[tuple[Mark, Mark]]
+) -> tuple[set[int], list[int], list[tuple[Mark, Mark, int]]]:
+    """What is alive at the start of a timeline made of parts of the record; its events; and its parts.
 
-    What was born in a part that is left out and survived it was there from the start; what died in
-    it is gone when the next part begins (``extra`` counts these deaths).
+    What was born in between and survived it was there from the start; what died in between is gone when
+    the next part begins. With each part stands what leads from a place in the record to one in the timeline.
     """
-    start = _alive(record, ranges[0][0])
+    before = parts[0][0].events
+    start = _alive(record, before)
     events: list[int] = []
-    parts: list[tuple[int, int, int]] = []
-    before = ranges[0][0]
-    for begin, end in ranges:
-        left_out = record.events[before:begin]
-        born = {e for e in left_out if e >= 0}
-        dead = {~e for e in left_out if e < 0}
+    placed: list[tuple[Mark, Mark, int]] = []
+    for begin, end in parts:
+        between = record.events[before : begin.events]
+        born = {e for e in between if e >= 0}
+        dead = {~e for e in between if e < 0}
         start |= born - dead
-        gone = sorted(dead - born)
-        events += [~n for n in gone]
-        parts.append((begin, end, len(gone)))
-        events += record.events[begin:end]
-        before = end
-    return start, events, parts
+        events += [~n for n in sorted(dead - born)]
+        placed.append((begin, end, len(events) - begin.events))
+        events += record.events[begin.events : end.events]
+        before = end.events
+    return start, events, placed
 
 
 def _rises(timeline: Timeline, vectors: Sequence[Any]) -> Iterator[tuple[Moment, Any]]:

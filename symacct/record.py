@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from symacct.calls import schema_of
 from symacct.cost import Call, Size
@@ -56,12 +56,21 @@ class Storage:
     outside: bool = False
 
 
+class Mark(NamedTuple):
+    """A named point of a step: how many births and deaths, nodes, and nodes aside there were."""
+
+    name: str
+    events: int
+    nodes: int
+    aside: int
+
+
 @dataclass
 class Record:
     """What came out of a recorded step.
 
     ``events`` holds births and deaths of storages in order: ``n`` says that number n was born,
-    ``~n`` that it died. ``marks`` says how far they were at certain points of the step.
+    ``~n`` that it died.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -70,7 +79,7 @@ class Record:
     layouts: list[tuple[Any, ...]] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
-    marks: list[tuple[str, int]] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
     aside: list[Node] = field(default_factory=list)  # nodes of steps that are run for their lifetimes only
 
 

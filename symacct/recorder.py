@@ -20,7 +20,7 @@ from symacct.calls import schema_of
 from symacct.errors import DataDependentError, TargetError, TraceError
 from symacct.known_data import SMALL, KnownData
 from symacct.memo import Memo, Use
-from symacct.record import Node, Record, Watch
+from symacct.record import Mark, Node, Record, Watch
 from symacct.sources import recomputing, source
 from symacct.torch_private import (
     DataDependentOutputException,
@@ -113,6 +113,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             node = self._append(self.nodes, use, call, out_values)
             for storage in self.record.storages[born:]:
                 storage.node, storage.outside = node, False
+        self.values.lifetimes.free_replaced()
         return result
 
     def _key(self, use: Use) -> Any:
@@ -284,7 +285,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def mark(self, name: str) -> None:
         """Note a point of the step."""
-        self.record.marks.append((name, len(self.record.events)))
+        record = self.record
+        record.marks.append(Mark(name, len(record.events), len(record.nodes), len(record.aside)))
 
 
 # -- helpers ---------------------------------------------------------------------------

@@ -266,23 +266,31 @@ def _as_kernels_do(mode: FakeTensorMode, func: Any, args: Any, result: Any) -> A
     Normalization of two-byte inputs with four-byte parameters, as under autocast: the statistics have
     four bytes, and the parameters' gradients the parameters' dtype.
     """
-    if func in _NORMALIZATIONS:
-        others = [t for t in args[1:] if isinstance(t, torch.Tensor)]
-        wide = torch.float32 if any(t.dtype is torch.float32 for t in others) else None
-    elif func in _WEIGHT_OF:
-        weight = args[_WEIGHT_OF[func]]
-        wide = weight.dtype if weight is not None else None
-    elif func in _REDUCED and result.dim() == 0:
+    if func in _REDUCED and result.dim() == 0:
         # The kernel lays out the whole loss and shrinks it to a number, whose storage stays as large.
         size = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
         base = new_fake(mode, size, _contiguous(size), result.dtype, result.device)
         return make_view(mode, base, (), (), 0, result.dtype)
-    else:
-        return result
-    if wide is None or args[0].dtype not in (torch.bfloat16, torch.float16):
-        return result
-    first, *rest = result
-    return first, *(None if t is None else new_fake(mode, t.size(), t.stride(), wide, t.device) for t in rest)
+    if func in _NORMALIZATIONS and _is_narrow(args[0]):
+        mixed = any(t.dtype is torch.float32 for t in args[1:] if isinstance(t, torch.Tensor))
+        return _with_dtypes(mode, result, args[0].dtype, torch.float32) if mixed else result
+    if func in _WEIGHT_OF and _is_narrow(args[1]) and args[_WEIGHT_OF[func]] is not None:
+        return _with_dtypes(mode, result, args[1].dtype, args[_WEIGHT_OF[func]].dtype)
+    return result
+
+
+def _is_narrow(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in (torch.bfloat16, torch.float16)
+
+
+def _with_dtypes(mode: FakeTensorMode, results: Any, first: torch.dtype, rest: torch.dtype) -> Any:
+    """Results whose first has one dtype and whose others have another."""
+
+    def converted(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return t if t.dtype is dtype else new_fake(mode, t.size(), t.stride(), dtype, t.device)
+
+    dtypes = (first, *(rest for _ in results[1:]))
+    return tuple(None if t is None else converted(t, dtype) for t, dtype in zip(results, dtypes, strict=True))
 
 
 def _shape_by_schema(func: Any, error: Exception) -> Callable[..., Any] | None:
@@ -412,6 +420,8 @@ _WRITES = {
     "IndexSelectBackward0": (_aten.index_add,),
     "BinaryCrossEntropyWithLogitsBackward0": (_aten.sub, _aten.mul),
     "Atan2Backward0": (_aten.masked_fill,),
+    "TakeBackward0": (_aten.put,),
+    "TraceBackward0": (_aten.index_fill,),
     **dict.fromkeys(
         ("SortBackward0", "SortBackward1", "TopkBackward0", "KthvalueBackward0", "ModeBackward0", "MaxBackward0",
          "MinBackward0", "MedianBackward1", "NanmedianBackward1"),

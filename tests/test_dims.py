@@ -45,6 +45,16 @@ def test_a_dim_is_an_int():
     assert list("abc" * 100)[B] == list("abc" * 100)[int(B)]
 
 
+def test_polynomials_divide_with_a_rest():
+    """Where long division shows that the rest is smaller than the divisor for all sizes, no floor is left."""
+    D = sa.dims("D")
+    assert repr((D * D + 2 * D) // (D + 1)) == "D"
+    assert repr((D * D + 2 * D) % (D + 1)) == "D"
+    assert repr((D * D + D - 1) // (D + 1)) == "D - 1"
+    assert repr((D * D + D - 1) % (D + 1)) == "D"
+    assert repr(D // (D + 1)) == "0"
+
+
 def test_arithmetic_keeps_the_symbol():
     """Sums, differences, products, // and % of dims and ints are dims again."""
     B, L, D = sa.dims("B L D")
