@@ -59,6 +59,16 @@ def adagrad(self: Tensors, weight_decay: float, maximize: bool, grad_scale: Tens
     return count(self) * (7 + 2 * (weight_decay != 0) + maximize + given(grad_scale))
 
 
+@rules.pointwise("symacct.adamw_8bit_")
+def adamw_8bit(self: TensorMeta, qmap1: TensorMeta | None, weight_decay: float) -> Size:
+    """AdamW's 13, 1 more with decay; for each 8-bit state code*max, abs, max, x/max and a search of 8 steps in 256.
+
+    Model, not exact: a kernel may search its table in another way. Bytes are the default: everything is read
+    once; parameters, states and maxima are written once. Source: Dettmers et al. 2021, section 2.
+    """
+    return self.numel * (13 + (weight_decay != 0) + (2 * (4 + 8) if qmap1 is not None else 0))
+
+
 STATE = ("self", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "momentum_buffer_list", "state_sums")
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from symacct.building import build
     from symacct.cost import Call, Cost, TensorMeta
     from symacct.dim import Dim, dims
+    from symacct.eight_bit import AdamW8bit
     from symacct.errors import SymacctError
     from symacct.printing import formula
     from symacct.rule import Rules
@@ -37,6 +38,7 @@ if not (Path(__file__).parent / "rules").is_dir() and (_beside / "rules" / "weig
 # Names are imported on first use, so that `import symacct` costs nothing of its own.
 _HOME = {
     "Account": "account",
+    "AdamW8bit": "eight_bit",
     "Assumption": "assumptions",
     "Call": "cost",
     "Cost": "cost",
@@ -55,6 +57,7 @@ _HOME = {
 }
 __all__ = [
     "Account",
+    "AdamW8bit",
     "Assumption",
     "Call",
     "Cost",

@@ -148,48 +148,57 @@ class Timeline:
             at = max(at, moment.position)
             yield moment, None
 
-    def totals(self) -> list[int | float]:
-        """Bytes at each moment, as numbers, at the account's sizes."""
-        sizes = self._memory.numbers
-        alive = set(self._start)
-        total = sum(sizes[s] for s in sorted(alive))
-        found = []
-        for _, event in self.running():
+    def totals(self) -> list[Size]:
+        """Bytes at each moment: numbers in an account at sizes, else expressions."""
+        parts = self._memory.parts
+        now: dict[Any, Any] = {}
+        for storage in sorted(self._start):
+            _add(now, parts[storage], 1)
+        found: list[Size] = []
+        changed = True
+        for event in self._changes():
             if event is None:
-                found.append(total)
-            elif event >= 0:
-                if event not in alive:
-                    alive.add(event)
-                    total += sizes[event]
-            elif ~event in alive:
-                alive.remove(~event)
-                total -= sizes[~event]
+                found.append(found[-1] if found and not changed else _total(now))
+                changed = False
+            else:
+                changed = True
+                _add(now, parts[max(event, ~event)], 1 if event >= 0 else -1)
         return found
 
-    def totals_by_kind(self) -> dict[str, list[int | float]]:
-        """Bytes of each kind at each moment, as numbers."""
+    def totals_by_kind(self) -> dict[str, list[Any]]:
+        """Bytes of each kind at each moment, as numbers. Raises `MissingSizeError` where dims have none."""
         sizes = self._memory.numbers
-        alive = set(self._start)
         now = dict.fromkeys(KINDS, 0)
-        for storage in sorted(alive):
+        for storage in sorted(self._start):
             now[self.kind(storage)] += sizes[storage]
-        found: dict[str, list[int | float]] = {kind: [] for kind in KINDS}
-        for _, event in self.running():
+        found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        for event in self._changes():
             if event is None:
                 for kind in KINDS:
                     found[kind].append(now[kind])
             elif event >= 0:
-                if event not in alive:
-                    alive.add(event)
-                    now[self.kind(event)] += sizes[event]
-            elif ~event in alive:
-                alive.remove(~event)
+                now[self.kind(event)] += sizes[event]
+            else:
                 now[self.kind(~event)] -= sizes[~event]
         return found
+
+    def _changes(self) -> Iterator[int | None]:
+        """Births (n) and deaths (~n) that change what is alive, in order, and None at each moment."""
+        alive = set(self._start)
+        for _, event in self.running():
+            if event is None:
+                yield None
+            elif event >= 0 and event not in alive:
+                alive.add(event)
+                yield event
+            elif event < 0 and ~event in alive:
+                alive.remove(~event)
+                yield event
 
     @property
     def peak(self) -> Moment:
         """The moment that wins at the account's sizes. Raises `MissingSizeError` where dims have none."""
+        _ = self._memory.numbers
         totals = self.totals()
         return self.moments[max(range(len(totals)), key=totals.__getitem__)]
 
@@ -314,6 +323,14 @@ class Memory:
                 "the winning moment depends on the sizes: give them with account.at(...), or look at memory.candidates"
             )
         return self._at(self.sizes or {})
+
+    @cached_property
+    def parts(self) -> list[dict[Any, Any]]:
+        """The size of each storage as monomials with coefficients (of 1 alone in an account at sizes)."""
+        if self.sizes is not None:
+            return [{1: n} for n in self.numbers]
+        known = {f: sympy.expand(f).as_coefficients_dict() for f in dict.fromkeys(self.formulas)}
+        return [known[f] for f in self.formulas]
 
     @cached_property
     def trial_numbers(self) -> list[Any]:
@@ -455,6 +472,17 @@ def _roles(step: Step) -> tuple[dict[int, str], dict[int, str], dict[int, str]]:
         for storage in step.outputs:
             kinds.setdefault(storage, "outputs")
     return kinds, names, places
+
+
+def _add(now: dict[Any, Any], parts: Mapping[Any, Any], sign: int) -> None:
+    for monomial, coefficient in parts.items():
+        now[monomial] = now.get(monomial, 0) + sign * coefficient
+
+
+def _total(now: Mapping[Any, Any]) -> Size:
+    if len(now) == 1 and 1 in now:
+        return now[1]
+    return sympy.Add(*(coefficient * monomial for monomial, coefficient in now.items()))
 
 
 def _alive(record: Record, position: int) -> set[int]:

@@ -248,7 +248,12 @@ _WEIGHT_OF = {  # which argument is the weight
 }
 
 
-_REDUCED = (torch.ops.aten.mse_loss.default, torch.ops.aten.smooth_l1_loss.default)
+_REDUCED = (
+    torch.ops.aten.mse_loss.default,
+    torch.ops.aten.smooth_l1_loss.default,
+    torch.ops.aten.binary_cross_entropy.default,
+    torch.ops.aten.soft_margin_loss.default,
+)
 
 
 def _contiguous(size: Any) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from symacct.cost import Call, TensorMeta
+from symacct.eight_bit import AdamW8bit
 
 aten = torch.ops.aten
 
@@ -48,6 +50,14 @@ def fused_step(optimizer: Any, **options: Any) -> None:
         for p in parameters:
             p.grad = torch.ones_like(p)
         step.step()
+
+
+def eight_bit_step() -> None:
+    """A step of the 8-bit optimizer on meta tensors: one state of each kind."""
+    parameters = [nn.Parameter(m(64, 80)), nn.Parameter(m(5))]
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    AdamW8bit(parameters).step()
 
 
 def inference(module: nn.Module, *inputs: torch.Tensor) -> Any:
@@ -86,6 +96,7 @@ RUNS: tuple[Any, ...] = (
     lambda: fused_step(torch.optim.AdamW),
     lambda: fused_step(torch.optim.SGD, momentum=0.9, nesterov=True),
     lambda: fused_step(torch.optim.Adagrad),
+    eight_bit_step,
     lambda: aten._amp_foreach_non_finite_check_and_unscale_([r(3, 2), r(4)], r(1), r(1)),
     lambda: aten._amp_update_scale_(r(1), torch.zeros(1, dtype=torch.int32), r(1), 2.0, 0.5, 3),
     lambda: aten._masked_softmax(r(*SMALL), torch.zeros(SMALL, dtype=torch.bool), 3, 2),
@@ -175,6 +186,13 @@ def t(*shape: int, dtype: str = "float32", storage: int = 0) -> TensorMeta:
     return TensorMeta(shape, tuple(reversed(strides)), dtype, storage)
 
 
+def apart(value: Any, position: int) -> Any:
+    """A tensor that was given no storage of its own, on one: at equal sizes two operands are still two."""
+    if isinstance(value, TensorMeta) and value.storage == 0 and position:
+        return replace(value, storage=100 * position)
+    return value
+
+
 def call(op: str, *outputs: TensorMeta, mutated: tuple[str, ...] = (), **args: Any) -> Call:
     """A call described by hand: arguments by name, in the order of the schema, the rest at their defaults."""
     namespace, name, *overload = op.split(".")
@@ -184,6 +202,7 @@ def call(op: str, *outputs: TensorMeta, mutated: tuple[str, ...] = (), **args: A
     for a in func._schema.arguments:
         bound[a.name] = args.pop(a.name, a.default_value if a.has_default_value() else None)
     assert not args, f"{op} has no arguments {list(args)}"
+    bound = {name: apart(value, i) for i, (name, value) in enumerate(bound.items())}
     return Call(str(func), bound, outputs, mutated)
 
 

@@ -35,9 +35,11 @@ ORDER = [
     ["recorder"],
     ["building"],
     ["capture"],
-    ["memory"],
+    ["memory", "eight_bit"],
     ["account"],
     ["graph", "check", "report"],
+    ["memory_report"],
+    ["plot"],
     ["tracing"],
     ["targets"],
     ["cli"],
@@ -45,7 +47,7 @@ ORDER = [
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Methods of Account that hand over to what stands to the right of it import that when they are called.
-LATE = {("account", "graph"), ("account", "check"), ("account", "report")}
+LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot")}
 
 
 def imports(path):

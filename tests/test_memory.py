@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import symacct as sa
+from symacct.algebra import evaluate
 from symacct.errors import CheckError, DimError, MissingSizeError, SpecError, TraceError
 from symacct.printing import text
 
@@ -244,13 +245,18 @@ def test_a_tensor_used_twice_gets_its_gradients_added_in_place():
     assert "aten.add.Tensor" in shared.by_op("backward")  # the gradient of a sum is one expanded number
 
 
-def test_a_reduced_square_error_keeps_the_storage_of_the_whole():
-    """The kernel lays out B*D squares, then shrinks the result; as long as the loss lives, so do they."""
-    account = sa.trace(sa.build(lambda D: nn.Linear(D, D)), "B D", loss=lambda h: F.mse_loss(h, torch.zeros_like(h)))
-    real = F.mse_loss(torch.zeros(3, 5), torch.zeros(3, 5))
-    assert real.untyped_storage().nbytes() == 3 * 5 * 4
-    loss = next(t for t in account.memory.candidates[-1].live if t.op == "aten.mse_loss.default")
-    assert (text(loss.nbytes), loss.shape) == ("4*B*D", ())
+@pytest.mark.parametrize(
+    "loss",
+    [F.mse_loss, F.smooth_l1_loss, F.binary_cross_entropy, F.soft_margin_loss, F.huber_loss, F.l1_loss, F.kl_div],
+)
+def test_a_reduced_loss_has_the_storage_that_its_kernel_leaves(loss):
+    """Some kernels lay out B*D losses, then shrink the result to a number: as long as it lives, so does all of that."""
+    real = loss(torch.rand(3, 5), torch.rand(3, 5)).untyped_storage().nbytes()
+    account = sa.trace(sa.build(lambda D: nn.Linear(D, D)), "B D", loss=lambda h: loss(h, torch.ones_like(h)))
+    at = account.at(B=3, D=5)
+    end = at.memory.later.moments[-1]
+    assert sum(t.nbytes for t in end.live if t.shape == () and t.kind == "activations") == real
+    assert real in (4, 60)
 
 
 def test_normalization_under_autocast_keeps_statistics_in_four_bytes():
@@ -370,3 +376,16 @@ def test_resizing_a_tensor_makes_another_piece_of_memory():
     account = sa.trace(model, "B", train=False)
     assert text(account.memory.later.moments[-1].by_kind()["outputs"]) == "16*B"
     assert text(account.peak_bytes) == "24*B"
+
+
+def test_a_timeline_is_a_list_of_moments_with_their_bytes():
+    """Moments know node, phase, module and bytes; all bytes at once come as expressions, or as numbers at sizes."""
+    account = step(optimizer=FUSED)
+    timeline = account.memory.later
+    formulas = timeline.totals()
+    assert len(formulas) == len(timeline.moments) == len(account.nodes) + 1
+    assert [text(m.nbytes) for m in timeline][::4] == [text(f) for f in formulas][::4]
+    sizes = {"B": 3, "D": 5, "K": 7}
+    assert account.at(**sizes).memory.later.totals() == [evaluate(f, sizes) for f in formulas]
+    kinds = account.at(**sizes).memory.later.totals_by_kind()
+    assert [sum(column) for column in zip(*kinds.values(), strict=True)] == account.at(**sizes).memory.later.totals()

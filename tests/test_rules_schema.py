@@ -7,11 +7,13 @@ import inspect
 import pytest
 import torch
 
+from symacct.eight_bit import OPERATOR
 from symacct.rule import Rule, Rules, candidates
 from symacct.rules import FAMILIES, default_rules
 from symacct.rules.weights import COMPLEX, WEIGHTS
 
 RULES = default_rules()
+OURS = {OPERATOR.replace("::", ".")}  # importing its file registers it
 
 COME_AND_GO = {  # private or recent ops that not every torch since 2.9 has
     "aten._philox_key_split", "aten._philox_key_fold_in", "aten._philox_uniform", "aten._philox_normal",
@@ -100,3 +102,8 @@ def test_weights_are_counts() -> None:
     """The table of weights holds non-negative ints, and complex weights only for listed functions."""
     assert all(type(w) is int and w >= 0 for w in (*WEIGHTS.values(), *COMPLEX.values()))
     assert set(COMPLEX) <= set(WEIGHTS)
+
+
+def test_our_own_operators_have_rules() -> None:
+    """What symacct registers itself it also costs."""
+    assert set(RULES.table) >= OURS
