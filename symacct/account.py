@@ -20,9 +20,10 @@ from symacct.capture import Held, Program, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
 from symacct.dim import check_size, point
 from symacct.errors import MissingSizeError, SpecError, UnknownDimError
-from symacct.memory import ALLOCATORS, Memory
+from symacct.memory import Memory
 from symacct.record import PHASES, Node, Value
 from symacct.rule import Rules
+from symacct.storages import ALLOCATORS, Storages
 
 if TYPE_CHECKING:
     import torch.fx
@@ -279,7 +280,7 @@ class Account:
     @cached_property
     def memory(self) -> Memory:
         """What is alive when: timelines of the first and of later steps, the peak, and what it is made of."""
-        return Memory(self.step, self.trial_sizes, self.sizes, self._least, self._exact, self.allocator)
+        return Memory(Storages(self.step, self.trial_sizes, self.sizes, self._exact, self.allocator), self._least)
 
     @property
     def activation_bytes(self) -> Size:
@@ -294,8 +295,8 @@ class Account:
     @property
     def input_bytes(self) -> Size:
         """Bytes of the inputs."""
-        inputs = [s for s, kind in self.memory.kinds.items() if kind == "inputs"]
-        return self.memory.sum(inputs)
+        storages = self.memory.storages
+        return storages.sum(s for s, kind in storages.kinds.items() if kind == "inputs")
 
     def with_allocator(self, allocator: str) -> Account:
         """The account with memory as an allocator hands it out: "logical" bytes, or "cuda" in blocks of 512.
@@ -402,9 +403,11 @@ class Account:
                 "(or use .subs on a formula to fill in only some)"
             )
         require(self.assumptions, point(given))
-        return replace(self, sizes=given)
+        made = replace(self, sizes=given)
+        made.__dict__["symbolic"] = self.symbolic  # which knows its peaks already
+        return made
 
-    @property
+    @cached_property
     def symbolic(self) -> Account:
         """The account in formulas, also when this one is in numbers."""
         return self if self.sizes is None else replace(self, sizes=None)

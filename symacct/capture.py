@@ -35,6 +35,7 @@ from symacct.torch_private import (
     around_backward,
     new_fake_mode,
     patched_module_call,
+    recognized_attention,
     sole_holder,
     torchs_own_kernels,
     watched_random_state,
@@ -137,6 +138,7 @@ class _Runner:
                     recorder.values.of(tensor, kind, name)
                 recorder.own_parameters(_owners(model))
             stack.enter_context(watched_random_state(lambda state: recorder.note(state, "random state")))
+            stack.enter_context(recognized_attention())
             stack.enter_context(patched_module_call(self._call))
             stack.callback(recorder.restore_leaves)
             stack.enter_context(failures(recorder, "running the model", self._inputs_text))

@@ -4,11 +4,11 @@ Exit codes: 0 done; 1 the model cannot be traced, or a check failed; 2 the comma
 (an argument, a file, a name, a size); 3 ops without a rule under --strict.
 """
 
-from __future__ import annotations
-
+# Annotations are values in this file, not text: typer reads them, and `_of_a_step` joins those of two functions.
+import inspect
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +17,9 @@ import typer
 from symacct.errors import DimError, SpecError, SymacctError, TargetError, UnknownOpError
 
 if TYPE_CHECKING:
-    from symacct.account import Account
+    from rich.console import RenderableType
 
-PIPE_WIDTH = 100
+    from symacct.account import Account
 
 app = typer.Typer(
     name="symacct",
@@ -40,8 +40,10 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
-@app.command(no_args_is_help=True)
-def trace(
+# -- what commands have in common ------------------------------------------------------
+
+
+def _step(
     target: Annotated[str, typer.Argument(help="FILE.py:NAME or package.module:NAME", metavar="TARGET")],
     specs: Annotated[list[str] | None, typer.Argument(help="The inputs: 'B D', 'i64[B, L]', name='B D'")] = None,
     at: Annotated[str, typer.Option(help="Sizes for numbers beside the formulas: B=8,L=2048")] = "",
@@ -52,10 +54,70 @@ def trace(
     autocast: Annotated[str, typer.Option(help="bf16 or f16")] = "",
     grad: Annotated[str, typer.Option(help="Inputs that want a gradient: names, by comma, or 'all'")] = "",
     inference: Annotated[bool, typer.Option("--inference", help="Forward only, in eval mode.")] = False,
-    depth: Annotated[int, typer.Option(min=1, help="How deep module paths are shown.")] = 1,
+    accumulate: Annotated[int, typer.Option(min=1, help="Micro-batches per step, each of the given inputs.")] = 1,
+    clip: Annotated[str, typer.Option(help="The norm to clip gradients to, or FILE.py:NAME of what clips")] = "",
+    set_to_none: Annotated[bool, typer.Option(help="Free gradients between steps, or zero them.")] = True,
+    keep_outputs: Annotated[bool, typer.Option("--keep-outputs", help="Hold the output until the step ends.")] = False,
+    allocator: Annotated[str, typer.Option(help="Memory in 'logical' bytes, or as 'cuda' gives it, in blocks")] = "",
     rules: Annotated[list[str] | None, typer.Option(help="FILE.py:NAME of more rules; may be repeated")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail when an op has no rule.")] = False,
     check: Annotated[bool, typer.Option(help="Check every formula at other sizes.")] = True,
+) -> "Account":
+    """The account of the step that the command line describes. Typer reads the options here for every command."""
+    from symacct.account import Account
+
+    found, trial = _found(target, build, _pairs(sizes))
+    if isinstance(found, Account):
+        given = {
+            f"specs ({specs[0]!r})" if specs else "": specs, "--loss": loss, "--optimizer": optimizer,
+            "--autocast": autocast, "--grad": grad, "--inference": inference, "--accumulate": accumulate > 1,
+            "--clip": clip, "--no-set-to-none": not set_to_none, "--keep-outputs": keep_outputs, "--rules": rules,
+            "--sizes": sizes,
+        }  # fmt: skip
+        if useless := [name for name, value in given.items() if value]:
+            verb = "is" if len(useless) == 1 and not specs else "are"
+            raise SpecError(f"{target} is an account already; {', '.join(useless)} {verb} for modules and functions")
+        if strict and found.unknown:
+            raise UnknownOpError("ops without a rule: " + "; ".join(map(str, found.unknown)))
+        account = found
+    else:
+        account = _traced(
+            found, specs or [], rules or [], loss=_loaded(loss), optimizer=_optimizer(optimizer),
+            autocast=autocast or None, grad=grad == "all" or [name for name in grad.split(",") if name],
+            train=not inference, accumulate=accumulate, clip=_clip(clip), set_to_none=set_to_none,
+            keep_outputs=keep_outputs, sizes=trial, strict=strict, check=check,
+        )  # fmt: skip
+    if allocator:
+        account = account.with_allocator(allocator)
+    return account.at(**_pairs(at)) if at else account
+
+
+def _of_a_step(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose ``account`` is what `_step` makes; it takes the options of `_step`, then its own."""
+    shared = inspect.signature(_step).parameters
+    own = {n: p for n, p in inspect.signature(function).parameters.items() if n != "account"}
+
+    def command(**given: Any) -> None:
+        with _errors():
+            with _progress():
+                account = _step(**{name: given.pop(name) for name in shared})
+            function(account, **given)
+
+    parameters = {**shared, **own}
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    return command
+
+
+# -- commands ----------------------------------------------------------------------------
+
+
+@app.command(no_args_is_help=True)
+@_of_a_step
+def trace(
+    account: "Account",
+    depth: Annotated[int, typer.Option(min=1, help="How deep module paths are shown.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Trace one training step of a model and print what it costs.
@@ -76,30 +138,80 @@ def trace(
     **Exit codes**: 0 done; 1 the model cannot be traced or a check failed; 2 the command is wrong;
     3 ops without a rule under --strict.
     """
-    with _errors(), _progress():
-        account = _account(
-            target, specs or [], build, _pairs(sizes), strict, rules or [],
-            loss=loss, optimizer=optimizer, autocast=autocast, grad=grad, train=not inference, check=check,
-        )  # fmt: skip
-        if at:
-            account = account.at(**_pairs(at))
+    from symacct.report import renderables, to_json
+
     if json:
-        print(account.to_json())
+        print(to_json(account))
     else:
-        _print(account, depth)
+        _show(lambda width: renderables(account, depth, width))
 
 
-def _account(
-    target: str, specs: list[str], build: bool, sizes: dict[str, int], strict: bool, rules: list[str], **options: Any
-) -> Account:
+def _picture(path: str) -> str:
+    """Refuse a file that cannot be drawn to before the model is traced."""
+    if path:
+        from symacct.plot import ready
+
+        with _errors():
+            ready(path)
+    return path
+
+
+@app.command(no_args_is_help=True)
+@_of_a_step
+def memory(
+    account: "Account",
+    depth: Annotated[int, typer.Option(min=1, help="How deep module paths are shown.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="How many moments, modules and tensors are shown.")] = 10,
+    least: Annotated[str, typer.Option(help="Least sizes, so that fewer moments can be the peak: L=128,D=64")] = "",
+    plot: Annotated[
+        str, typer.Option(help="Draw the timeline at the sizes of --at", metavar="FILE.png|svg", callback=_picture)
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Trace one training step of a model and print what it holds in memory: closed forms, the peak, what is alive then.
+
+    TARGET and the options up to --check are those of `symacct trace`.
+
+    **Examples**
+
+    `symacct memory examples/two_layer.py:account`
+
+    `symacct memory examples/gpt2.py:account --at B=8,L=1024,H=12,Dh=64,V=50257,P=1024 --depth 3`
+
+    `symacct memory model.py:Net --build "B D" --optimizer AdamW --at B=32,D=1024 --plot memory.png`
+
+    `symacct memory model.py:Net --build "B D" --optimizer AdamW --accumulate 4 --clip 1.0 --no-set-to-none`
+
+    `symacct memory model.py:Net --build "B D" --least B=32,D=512 --allocator cuda --json`
+
+    **Exit codes**: 0 done; 1 the model cannot be traced or a check failed; 2 the command is wrong;
+    3 ops without a rule under --strict.
+    """
+    from symacct.memory_report import renderables, to_json
+
+    floor = _pairs(least)
+    document = to_json(account, floor) if json else None
+    if plot:
+        from symacct.plot import plot_memory
+
+        plot_memory(account, plot)
+    if document is not None:
+        print(document)
+    else:
+        _show(lambda width: renderables(account, depth, top, floor, width))
+
+
+# -- helpers -----------------------------------------------------------------------------
+
+
+def _found(target: str, build: bool, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:
+    """What TARGET names, built or called where it is to be, and the trial sizes that are left for the inputs."""
     import torch
 
     from symacct.account import Account
     from symacct.building import build as build_model
     from symacct.building import build_of
-    from symacct.rules import default_rules
     from symacct.targets import load
-    from symacct.tracing import trace as trace_program
 
     found = load(target)
     if build:
@@ -107,34 +219,36 @@ def _account(
         sizes = {n: s for n, s in sizes.items() if n not in build_of(found).dims}  # type: ignore[union-attr]
     elif callable(found) and not isinstance(found, torch.nn.Module) and _parameters(found) == []:
         found = found()
-    if isinstance(found, Account):
-        if specs:
-            raise SpecError(f"{target} is an account already; specs ({specs[0]!r}) are for modules and functions")
-        if strict and found.unknown:
-            raise UnknownOpError("ops without a rule: " + "; ".join(map(str, found.unknown)))
-        return found
-    if not callable(found):
+    if not callable(found) and not isinstance(found, Account):
         raise TargetError(f"{target} is a {type(found).__name__}, neither a module, a function nor an account")
+    return found, sizes
+
+
+def _traced(found: Any, specs: list[str], rules: list[str], **options: Any) -> "Account":
+    from symacct.rules import default_rules
+    from symacct.tracing import trace as trace_program
+
     more = default_rules()
     for each in rules:
-        more = more + load(each)
+        more = more + _loaded(each)
     args = [s for s in specs if "=" not in s]
-    kwargs = dict(s.split("=", 1) for s in specs if "=" in s)
-    wanted: Any = options["grad"] == "all" or [name for name in options["grad"].split(",") if name]
-    return trace_program(
-        found,
-        *args,
-        loss=load(options["loss"]) if options["loss"] else None,
-        optimizer=_optimizer(options["optimizer"]),
-        autocast=options["autocast"] or None,
-        grad=wanted,
-        train=options["train"],
-        check=options["check"],
-        sizes=sizes,
-        strict=strict,
-        rules=more,
-        **kwargs,
-    )
+    kwargs: dict[str, Any] = dict(s.split("=", 1) for s in specs if "=" in s)
+    return trace_program(found, *args, rules=more, **options, **kwargs)
+
+
+def _loaded(where: str) -> Any:
+    from symacct.targets import load
+
+    return load(where) if where else None
+
+
+def _clip(text: str) -> Any:
+    if not text or ":" in text:
+        return _loaded(text)
+    try:
+        return float(text)
+    except ValueError:
+        raise SpecError(f"--clip: {text!r} is neither a number nor FILE.py:NAME") from None
 
 
 def _optimizer(name: str) -> Any:
@@ -177,16 +291,17 @@ def _pairs(text: str) -> dict[str, int]:
     return pairs
 
 
-def _print(account: Account, depth: int) -> None:
+def _show(parts: Callable[[int], Iterable["RenderableType"]]) -> None:
+    """Print a report, made for the width of what it goes to."""
     from rich.console import Console
 
-    from symacct.report import renderables, to_text
+    from symacct.report import WIDTH, as_text
 
     if not sys.stdout.isatty():
-        print(to_text(account, depth, PIPE_WIDTH))
+        print(as_text(parts(WIDTH), WIDTH))
         return
     console = Console(highlight=False)
-    for part in renderables(account, depth):
+    for part in parts(console.width):
         console.print(part)
 
 

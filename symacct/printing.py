@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -81,6 +82,13 @@ def formula(expr: Any) -> str:
     return text(expanded)
 
 
+def common_part(exprs: Sequence[Any]) -> Any:
+    """The terms that all sums have, each with its least coefficient, so that what is left of them is not negative."""
+    terms = [sympy.expand(each).as_coefficients_dict() for each in exprs]
+    least = {monomial: min(t[monomial] for t in terms) for monomial in terms[0]}
+    return sympy.Add(*(c * monomial for monomial, c in least.items() if c > 0))
+
+
 def _maximum(expr: sympy.Max) -> str:
     """What all arguments have in common first, then ``Max(...)`` of the rest.
 
@@ -88,12 +96,7 @@ def _maximum(expr: sympy.Max) -> str:
     >>> formula(sympy.Max(2*B*D + 8*D**2, 4*B*D + 4*D**2, evaluate=False))
     '2*B*D + 4*D**2 + Max(4*D**2, 2*B*D)'
     """
-    terms = [sympy.expand(each).as_coefficients_dict() for each in expr.args]
-    common = sympy.Integer(0)
-    for monomial in terms[0]:
-        coefficients = [t[monomial] for t in terms]
-        if all(c > 0 for c in coefficients):
-            common += min(coefficients) * monomial
+    common = common_part(expr.args)
     rest = sorted((formula(sympy.expand(each - common)) for each in expr.args), key=lambda s: (-len(s), s))
     inner = f"Max({', '.join(rest)})"
     return inner if common == 0 else f"{formula(common)} + {inner}"

@@ -86,7 +86,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if self.phase == "backward":
+        if self.phase != "optimizer":
             func = in_place_variant(func, args, kwargs, self._made_now)
         use = Use(func, args, kwargs)
         born = len(self.record.storages)

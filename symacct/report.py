@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from symacct.account import CONVENTION, Account, Phase
@@ -18,8 +18,27 @@ MEASURES = (("flops", "FLOP"), ("pointwise", "FLOP"), ("bytes", "B"))
 
 
 @dataclass(frozen=True)
+class Column:
+    """A column of a table. ``look`` is "name", "word", "text", "value", or "formula", which takes what is left."""
+
+    title: str
+    look: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with a heading. In text its columns are headed too where ``titled``; ``notes`` are lines below it."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    titled: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Row:
-    """One line of a table: what, which measure, its formula, its value where sizes are given."""
+    """One line of the account's tables: what, which measure, its formula, its value where sizes are given."""
 
     name: str
     measure: str
@@ -27,41 +46,56 @@ class Row:
     value: str = ""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A table with a heading."""
-
-    title: str
-    rows: tuple[Row, ...]
+_COLUMNS = (Column("", "name"), Column("measure", "word"), Column("formula", "formula"), Column("value", "value"))
+WIDTH = 100  # characters of a line, where no terminal says otherwise
+_SHOWN = 4  # a peak that has more moments to choose from is a page of its own
 
 
 def sections(account: Account, depth: int = 1) -> Iterator[Section]:
     """The tables of a report, in order. Parts that cost nothing are left out."""
     phases = [p for p in account.phases.values() if p.count] + [account.total]
-    yield Section("by phase", tuple(_rows(account, phases)))
-    tensors = [
-        ("parameters", "count", "params", ""),
-        ("parameters", "bytes", "param_bytes", "B"),
-        ("gradients", "bytes", "grad_bytes", "B"),
-        ("optimizer state", "bytes", "optimizer_bytes", "B"),
-        ("buffers", "bytes", "buffer_bytes", "B"),
-    ]
-    held = [
-        _row(account, name, measure, unit, lambda a, attribute=attribute: getattr(a, attribute))
-        for name, measure, attribute, unit in tensors
-    ]
-    if any(row.formula != "0" for row in held):
-        yield Section("tensors that stay", tuple(row for row in held if row.formula != "0"))
+    yield _section(account, "by phase", _rows(account, phases))
+    held = [row for row in _memory_rows(account) if row.formula != "0"]
+    if held:
+        yield _section(account, "memory", held)
     modules = account.by_module(depth)
     if len(modules) > 1 or "" not in modules:
-        yield Section(f"by module, to depth {depth}", tuple(_rows(account, modules.values(), top="(top level)")))
-    yield Section("by op", tuple(_rows(account, account.by_op().values())))
+        yield _section(account, f"by module, to depth {depth}", _rows(account, modules.values(), top="(top level)"))
+    yield _section(account, "by op", _rows(account, account.by_op().values()))
+
+
+def _section(account: Account, title: str, rows: Iterable[Row]) -> Section:
+    width = 4 if account.sizes is not None else 3
+    cells = ((row.name, row.measure, row.formula, row.value)[:width] for row in rows)
+    return Section(title, _COLUMNS[:width], tuple(cells))
+
+
+def _memory_rows(account: Account) -> Iterator[Row]:
+    """The tensors that stay, and what the step needs beside them."""
+    symbolic = account.symbolic
+    yield _row(account, symbolic, "parameters", "count", "", lambda a: a.params)
+    parts: tuple[tuple[str, Any], ...] = (
+        ("parameters", lambda a: a.param_bytes),
+        ("gradients", lambda a: a.grad_bytes),
+        ("optimizer state", lambda a: a.optimizer_bytes),
+        ("buffers", lambda a: a.buffer_bytes),
+        ("inputs", lambda a: a.input_bytes),
+        ("activations", lambda a: a.activation_bytes),
+        ("at rest", lambda a: a.memory.rest_bytes),
+        ("checkpoint", lambda a: a.checkpoint_bytes),
+    )
+    for name, get in parts:
+        yield _row(account, symbolic, name, "bytes", "B", get)
+    peak = _row(account, symbolic, "peak", "bytes", "B", lambda a: a.peak_bytes)
+    moments = len(symbolic.memory.candidates)
+    yield peak if moments <= _SHOWN else replace(peak, formula=f"the largest of {moments} moments: see memory_report()")
 
 
 def _rows(account: Account, parts: Iterable[Phase], top: str = "") -> Iterator[Row]:
+    symbolic = account.symbolic
     for part in parts:
         lines = [
-            _row(account, "", measure, unit, lambda a, measure=measure, part=part: getattr(_in(a, part), measure))
+            _row(account, symbolic, "", measure, unit, lambda a, m=measure, part=part: getattr(_in(a, part), m))
             for measure, unit in MEASURES
         ]
         name = (part.name or top) + (" (incomplete)" if part.unknown else "")
@@ -76,8 +110,7 @@ def _in(account: Account, part: Phase) -> Phase:
     return Phase(account, part.name, part.calls)
 
 
-def _row(account: Account, name: str, measure: str, unit: str, get: Any) -> Row:
-    symbolic = account.symbolic
+def _row(account: Account, symbolic: Account, name: str, measure: str, unit: str, get: Any) -> Row:
     value = quantity(get(account), unit) if account.sizes is not None else ""
     return Row(name, measure, formula(get(symbolic)), value)
 
@@ -95,13 +128,7 @@ def footer(account: Account) -> list[str]:
     lines = []
     if account.unknown:
         lines.append("INCOMPLETE, no rule for: " + "; ".join(map(str, account.unknown)))
-    if account.assumptions:
-        lines.append("holds when: " + "; ".join(map(str, account.assumptions)))
-    if account.checked:
-        shown = "; ".join(", ".join(f"{n}={s}" for n, s in sizes.items()) for sizes in account.checked)
-        lines.append(f"checked, node by node, at {shown}")
-    if account.unchecked:
-        lines.append(f"NOT checked at other sizes of {', '.join(account.unchecked)}")
+    lines += grounds(account)
     if account.sizes is not None and 1 in account.sizes.values():
         lines.append(
             "at a size of 1 eager PyTorch may skip copies and broadcasts that other sizes need: bytes and pointwise "
@@ -111,57 +138,105 @@ def footer(account: Account) -> list[str]:
     return lines
 
 
-def to_text(account: Account, depth: int = 1, width: int = 100) -> str:
+def grounds(account: Account) -> list[str]:
+    """What holds where the formulas hold, and at which other sizes they were checked."""
+    lines = []
+    if account.assumptions:
+        lines.append("holds when: " + "; ".join(map(str, account.assumptions)))
+    if account.checked:
+        shown = "; ".join(", ".join(f"{n}={s}" for n, s in sizes.items()) for sizes in account.checked)
+        lines.append(f"checked, node by node, at {shown}")
+    if account.unchecked:
+        lines.append(f"NOT checked at other sizes of {', '.join(account.unchecked)}")
+    return lines
+
+
+def to_text(account: Account, depth: int = 1, width: int = WIDTH) -> str:
     """The report as plain text of the given width."""
-    from rich.console import Console
-
-    out = io.StringIO()
-    console = Console(file=out, width=width, color_system=None, force_terminal=False, highlight=False)
-    for part in renderables(account, depth):
-        console.print(part)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return as_text(renderables(account, depth, width), width)
 
 
-def renderables(account: Account, depth: int = 1) -> Iterator[RenderableType]:
-    """The report for a rich console: heading, tables, footnotes."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    first, *rest = header(account)
-    yield Text(first, style="bold")
-    for line in rest:
-        yield Text(line)
-    for section in sections(account, depth):
-        table = Table(
-            title=section.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
-            show_header=False, padding=(0, 1),
-        )  # fmt: skip
-        table.add_column("what", overflow="fold", max_width=36, style="cyan")
-        table.add_column("measure", no_wrap=True)
-        table.add_column("formula", overflow="fold", ratio=1)
-        if account.sizes is not None:
-            table.add_column("value", no_wrap=True, justify="right", style="green")
-        for row in section.rows:
-            cells = [row.name, row.measure, row.formula]
-            table.add_row(*(Text(c) for c in [*cells, row.value][: len(table.columns)]))
-        yield table
-    for line in footer(account):
-        yield Text(line, style="yellow" if line.startswith(("INCOMPLETE", "NOT")) else "dim")
+def renderables(account: Account, depth: int = 1, width: int = WIDTH) -> Iterator[RenderableType]:
+    """The report for a rich console of the given width: heading, tables, footnotes."""
+    return as_renderables(header(account), sections(account, depth), footer(account), width)
 
 
 def to_markdown(account: Account, depth: int = 1) -> str:
     """The report in Markdown."""
-    first, *rest = header(account)
+    return as_markdown(header(account), sections(account, depth), footer(account))
+
+
+# -- forms ---------------------------------------------------------------------------
+
+
+def as_text(parts: Iterable[RenderableType], width: int) -> str:
+    """What a rich console of the given width prints, as plain text."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, color_system=None, force_terminal=False, highlight=False)
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def as_renderables(
+    heading: list[str], tables: Iterable[Section], notes: Iterable[str], width: int
+) -> Iterator[RenderableType]:
+    """Heading, tables and footnotes for a rich console of the given width."""
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    looks: dict[str, dict[str, Any]] = {
+        "name": {"overflow": "fold", "style": "cyan"},
+        "text": {"overflow": "fold"},
+        "word": {"no_wrap": True},
+        "formula": {"overflow": "fold", "ratio": 1},
+        "value": {"no_wrap": True, "justify": "right", "style": "green"},
+    }
+    first, *rest = heading
+    yield Text(first, style="bold")
+    for line in rest:
+        yield Text(line)
+    yield Text()
+    for section in tables:
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, show_header=section.titled, header_style="dim", padding=(0, 1)
+        )  # fmt: skip
+        for i, column in enumerate(section.columns):
+            longest = max((len(row[i]) for row in section.rows), default=0)
+            # A fixed width, so that where the line is short it is the formula that is wrapped.
+            fixed = min(longest, 40 if width >= WIDTH else 31) if column.look == "name" else None
+            table.add_column(column.title, width=fixed, **looks[column.look])
+        for row in section.rows:
+            table.add_row(*map(Text, row))
+        yield Text(section.title, style="bold")  # a table's own title is no wider than the table
+        yield table
+        if section.notes:
+            yield Padding(Text("\n".join(section.notes)), (0, 0, 1, 1))
+    for line in notes:
+        yield Text(line, style="yellow" if line.startswith(("INCOMPLETE", "NOT")) else "dim")
+
+
+def as_markdown(heading: list[str], tables: Iterable[Section], notes: Iterable[str]) -> str:
+    """Heading, tables and footnotes in Markdown."""
+    first, *rest = heading
     lines = [f"## `{first}`", "", *rest]
-    with_values = account.sizes is not None
-    for section in sections(account, depth):
-        titles = ["", "measure", "formula"] + (["value"] if with_values else [])
+    for section in tables:
+        titles = [column.title for column in section.columns]
         lines += ["", f"### {section.title}", "", f"| {' | '.join(titles)} |", "|" + " --- |" * len(titles)]
         for row in section.rows:
-            cells = [f"`{row.name}`" if row.name else "", row.measure, f"`{row.formula}`"]
-            lines.append("| " + " | ".join(cells + ([row.value] if with_values else [])) + " |")
-    return "\n".join([*lines, "", *(f"- {line}" for line in footer(account)), ""])
+            cells = zip(section.columns, row, strict=True)
+            lines.append("| " + " | ".join(_cell(column.look, cell) for column, cell in cells) + " |")
+        if section.notes:
+            lines += ["", *section.notes]
+    return "\n".join([*lines, "", *(f"- {line}" for line in notes), ""])
+
+
+def _cell(look: str, text: str) -> str:
+    return f"`{text}`" if text and look in ("name", "formula") else text
 
 
 def to_json(account: Account, depth: int | None = None) -> str:
@@ -184,6 +259,13 @@ def to_json(account: Account, depth: int | None = None) -> str:
         return {"nodes": part.count, "complete": not part.unknown, **out}
 
     held = ("params", "param_bytes", "grad_bytes", "optimizer_bytes", "buffer_bytes")
+    memory = {
+        "inputs": entry(lambda a: a.input_bytes),
+        "activations": entry(lambda a: a.activation_bytes),
+        "at_rest": entry(lambda a: a.memory.rest_bytes),
+        "checkpoint": entry(lambda a: a.checkpoint_bytes),
+        "peak": entry(lambda a: a.peak_bytes),
+    }
     document = {
         "symacct": symacct.__version__,
         "torch": torch.__version__,
@@ -198,6 +280,7 @@ def to_json(account: Account, depth: int | None = None) -> str:
         "assumptions": [str(a) for a in account.assumptions],
         "unknown": [{"op": u.op, "count": u.count, "places": list(u.places)} for u in account.unknown],
         "tensors": {name: entry(lambda a, name=name: getattr(a, name)) for name in held},
+        "memory": {"allocator": account.allocator, **memory},
         "phases": {name: costs(p) for name, p in account.phases.items()},
         "total": costs(account.total),
         "modules": {name: costs(p) for name, p in account.by_module(depth).items()},

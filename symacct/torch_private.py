@@ -58,6 +58,7 @@ __all__ = [
     "no_torch_function",
     "patched_module_call",
     "quiet",
+    "recognized_attention",
     "run_symbolic",
     "schema_arguments",
     "sequence_nr",
@@ -438,11 +439,15 @@ _WRITES = {
 def in_place_variant(func: Any, args: Any, kwargs: Any, made_by_running_node: Callable[[torch.Tensor], bool]) -> Any:
     """The in-place operator that would run here on real tensors in place of ``func``, or ``func`` itself.
 
-    Autograd's engine adds gradients into the first one, if that is dense and nobody else holds it, and some
-    backward formulas write into what they made. Under a dispatch mode, such as ours, torch does neither.
+    Autograd's engine adds gradients into the first one, if that is dense and nobody else holds it; some backward
+    formulas, and attention without a fused kernel, write into what they made. Under a dispatch mode, such as
+    ours, torch does none of this.
     """
+    caller = sys._getframe(3)
+    if func is _aten.add.Tensor and _call_attention.__code__ in (caller.f_code, caller.f_back and caller.f_back.f_code):
+        return _aten.add_.Tensor  # a mask to the scores that were just computed
     running = current_autograd_node()
-    if running is None or torch.is_grad_enabled() or sys._getframe(3).f_code.co_name != "_engine_run_backward":
+    if running is None or torch.is_grad_enabled() or caller.f_code.co_name != "_engine_run_backward":
         return func
     packet = func.overloadpacket
     if packet in _WRITES.get(running.name(), ()):
@@ -454,6 +459,27 @@ def in_place_variant(func: Any, args: Any, kwargs: Any, made_by_running_node: Ca
     if made_by_running_node(first) and not twice:
         return func
     return _in_place(func) if _dense(first) and _holders(first) == sole_holder() else func
+
+
+_attention = torch.nn.functional.scaled_dot_product_attention
+
+
+def _call_attention(*args: Any, **kwargs: Any) -> Any:
+    return _attention(*args, **kwargs)
+
+
+@contextmanager
+def recognized_attention() -> Iterator[None]:
+    """Have attention called from a frame of ours, by which `in_place_variant` knows it."""
+    functional: Any = torch.nn.functional
+    if functional.scaled_dot_product_attention is not _attention:  # somebody else's
+        yield
+        return
+    functional.scaled_dot_product_attention = _call_attention
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = _attention
 
 
 def _in_place(func: Any) -> Any:

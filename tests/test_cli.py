@@ -30,7 +30,7 @@ def test_tables_with_formulas():
     code, out, err = run("trace", f"{FILE}:Net", "--build", "B D", "--optimizer", "AdamW")
     assert (code, err) == (0, "")
     assert "Net(f32[B, D])" in out
-    order = [out.index(title) for title in ("by phase", "tensors that stay", "by module, to depth 1", "by op")]
+    order = [out.index(title) for title in ("by phase", "\nmemory\n", "by module, to depth 1", "by op")]
     assert order == sorted(order)
     assert re.search(r"forward +flops +8\*B\*D\*K \+ 8\*B\*D\*\*2\n", out)
     assert re.search(r"backward +flops +16\*B\*D\*K \+ 8\*B\*D\*\*2\n", out)
@@ -184,3 +184,142 @@ def test_width():
     """In a pipe no line is longer than 100 characters."""
     _, out, _ = run("trace", f"{FILE}:Net", "--build", "B D", "--optimizer", "AdamW", "--at", "B=8,D=64,K=10")
     assert max(map(len, out.splitlines())) <= 100
+
+
+# -- memory ------------------------------------------------------------------------------
+
+TWO_LAYER = str(Path(__file__).parent.parent / "examples" / "two_layer.py") + ":account"
+NET = (f"{FILE}:Net", "--build", "B D", "--optimizer", "AdamW")
+
+
+def test_memory_of_an_example():
+    """An account in a file has closed forms, moments and bytes per parameter, also without an optimizer."""
+    code, out, err = run("memory", TWO_LAYER)
+    assert (code, err) == (0, "")
+    assert re.search(r"\n gradients +4\*D\*K \+ 4\*D\*\*2\n", out)
+    assert "8 bytes per parameter: 4 parameters + 4 gradients" in out
+    assert "Max of 3 moments" in out
+    assert "optimizer state" not in out
+    code, out, _ = run("memory", TWO_LAYER, "--at", "B=16,D=32,K=8")
+    assert code == 0
+    assert re.search(r"\n at rest +8\*D\*K \+ 8\*D\*\*2 +10.24 kB\n", out)
+    assert "alive at the peak, by kind" in out
+
+
+def test_memory_options():
+    """How deep modules are shown, how many lines, and which sizes are known to be large."""
+    code, out, _ = run("memory", *NET, "--at", "B=32,D=64,K=10", "--depth", "3", "--top", "2", "--least", "B=32")
+    assert code == 0
+    assert "by module to depth 3" in out
+    assert "moments where B >= 32" in out
+    assert "The 2 largest are shown" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_how_the_step_is_run_reaches_the_account():
+    """Micro-batches, clipping, gradients that are kept and outputs that are held are options of every command."""
+    options = ("--accumulate", "3", "--clip", "0.5", "--no-set-to-none", "--keep-outputs", "--allocator", "cuda")
+    code, out, _ = run("memory", *NET, *options)
+    assert code == 0
+    assert (
+        "training step with AdamW, 3 micro-batches, gradients clipped to 0.5, gradients zeroed between steps,\noutput"
+    ) in out
+    assert "memory, in blocks of 512 bytes" in out
+    code, out, _ = run("memory", *NET, "--clip", "torch.nn.utils:get_total_norm", "--no-check")
+    assert "gradients clipped by _get_total_norm" in out
+    once, thrice = (run("trace", *NET, "--accumulate", n, "--json", "--at", "B=2,D=3,K=4")[1] for n in "13")
+    forward = [json.loads(out)["phases"]["forward"]["flops"]["value"] for out in (once, thrice)]
+    assert forward[1] == 3 * forward[0] > 0
+    assert json.loads(run("trace", *NET, "--allocator", "cuda", "--json")[1])["memory"]["allocator"] == "cuda"
+    assert json.loads(run("memory", f"{FILE}:account", "--allocator", "cuda", "--json")[1])["allocator"] == "cuda"
+
+
+def test_memory_in_json():
+    """--json is one document; without sizes its values are null."""
+    code, out, _ = run("memory", *NET, "--json", "--least", "B=2")
+    document = json.loads(out)
+    assert code == 0
+    assert document["peak"]["least"] == {"B": 2}
+    assert document["bytes"]["parameters"] == {"formula": "16*D*K + 16*D**2 + 16*D + 4*K", "value": None}
+    code, out, _ = run("memory", *NET, "--json", "--at", "B=2,D=3,K=5")
+    assert json.loads(out)["bytes"]["parameters"]["value"] == 4 * (4 * 3 * 3 + 4 * 3 + 5 * 4 * 3 + 5)
+
+
+def test_memory_is_drawn(tmp_path):
+    """--plot writes a picture beside the report."""
+    for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        path = tmp_path / f"memory.{kind}"
+        code, out, err = run("memory", TWO_LAYER, "--at", "B=16,D=32,K=8", "--plot", str(path))
+        assert (code, err) == (0, "")
+        assert "alive at the peak" in out
+        assert path.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--at", "B=1,D=1,K=1", "--plot", "memory.pdf"), "plot: memory.pdf ends in neither .png nor .svg"),
+        (("--at", "B=1,D=1,K=1", "--plot", "no/where/m.png"), "plot: there is no folder no/where to write m.png to"),
+        (("--plot", "memory.png"), "plot: a picture needs sizes: account.at(D=...,K=...,B=...), or --at D=...,K=..."),
+        (("--least", "Q=3"), "there is no dim 'Q'; they are D, K, B"),
+        (("--least", "B"), "'B': sizes are written NAME=WHOLE NUMBER, by comma, as in B=8,L=2048"),
+        (("--least", "B=9", "--at", "B=8,D=1,K=1"), "least B=9, but the account is at B=8"),
+        (("--allocator", "own"), "allocator: 'own' is none of logical, cuda"),
+        (("--clip", "hard"), "is an account already; --clip is for modules and functions"),
+        (("--optimizer", "SGD", "--inference"), "--optimizer, --inference are for modules and functions"),
+    ],
+)
+def test_a_mistake_about_memory_is_one_line(args, message, tmp_path, monkeypatch):
+    """Exit code 2, one sentence on standard error, nothing on standard output and no file."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("memory", TWO_LAYER, *args)
+    assert (code, out) == (2, "")
+    assert err.startswith("symacct: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_drawn_is_refused_before_tracing(monkeypatch):
+    """A wrong suffix or a missing library is told at once, also where the target would not load."""
+    code, _, err = run("memory", "nothing.py:x", "--plot", "memory.gif")
+    assert code == 2
+    assert "memory.gif ends in neither" in err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = run("memory", "nothing.py:x", "--plot", "memory.png")
+    assert (code, out) == (2, "")
+    assert "plot: pictures need matplotlib, which is not there: pip install 'symacct[plot]'" in err
+
+
+def test_other_mistakes_in_how_the_step_is_run():
+    """A norm that is no number, no micro-batch at all, a model that fails, an op without a rule under --strict."""
+    assert run("memory", f"{FILE}:net", "B 8", "--clip", "hard")[0] == 2
+    assert (
+        "--clip: 'hard' is neither a number nor FILE.py:NAME" in run("trace", f"{FILE}:net", "B 8", "--clip", "hard")[2]
+    )
+    assert run("memory", f"{FILE}:net", "B 8", "--accumulate", "0")[0] == 2
+    assert run("memory", f"{FILE}:net", "B 9")[0] == 1
+    assert run("memory", f"{FILE}:odd", "B D", "--strict")[0] == 3
+    code, out, _ = run("memory", f"{FILE}:odd", "B D")
+    assert code == 0
+    assert "INCOMPLETE" not in out  # memory needs no rules
+
+
+def test_help_of_memory():
+    """Its help has the options of `trace` too, and teaches by example."""
+    code, out, _ = run("memory", "--help")
+    assert code == 0
+    assert "symacct memory examples/two_layer.py:account" in out
+    for option in ("--optimizer", "--accumulate", "--no-set-to-none", "--least", "--plot", "--top"):
+        assert option in out
+    code, out, _ = run("trace", "--help")
+    assert "--accumulate" in out
+    assert "--plot" not in out
+
+
+def test_memory_on_a_terminal():
+    """A terminal sees the tables in its own width, with colour."""
+    code, seen = in_terminal("memory", f"{FILE}:net", "B 8", "--at", "B=4")
+    assert code == 0
+    assert "alive at the peak, by kind" in seen
+    assert "\x1b[1m" in seen

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import symacct as sa
 from symacct.algebra import evaluate
-from symacct.errors import CheckError, DimError, MissingSizeError, SpecError, TraceError
+from symacct.errors import CheckError, DimError, MissingSizeError, SpecError, TraceError, UnknownDimError
 from symacct.printing import text
 
 FUSED = partial(torch.optim.AdamW, fused=True)
@@ -74,13 +74,17 @@ def test_the_peak_is_a_maximum_of_few_moments():
 
 
 def test_bounds_on_dims_leave_fewer_moments():
-    """With B >= 10 * K no product with a matrix's gradient can beat the activations."""
-    account = step(optimizer=partial(torch.optim.SGD, lr=0.1))
-    every = account.memory.candidates
-    fewer = account.memory.candidates_where(B=4096)
-    assert {m.position for m in fewer} <= {m.position for m in every}
-    with pytest.raises(DimError, match="Q=3: the dims are D, K, B"):
-        account.memory.candidates_where(Q=3)
+    """Where a dim is known to be large, moments that others cover are gone, and the maximum stays the same."""
+    wide = sa.trace(sa.build(lambda D: two_layers(D, 3)), "B D", optimizer=partial(torch.optim.SGD, lr=0.1))
+    every, bounded = wide.memory, wide.memory.where(B=4096)
+    assert len(bounded.candidates) < len(every.candidates)
+    assert {m.position for m in bounded.candidates} < {m.position for m in every.candidates}
+    for sizes in ({"B": 4096, "D": 1}, {"B": 4096, "D": 10**6}, {"B": 10**6, "D": 7}):
+        assert evaluate(bounded.peak_bytes, sizes) == evaluate(every.peak_bytes, sizes) == wide.at(**sizes).peak_bytes
+    with pytest.raises(UnknownDimError, match="there is no dim 'Q'; they are D, B"):
+        every.where(Q=3)
+    with pytest.raises(DimError, match="B=0"):
+        every.where(B=0)
 
 
 def test_the_peak_at_sizes_names_the_moment_and_what_is_alive():
