@@ -106,7 +106,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             result = self._run(use, data)
             call, out_values = self.memo.learn(key, use, result)
-        if func.overloadpacket is torch.ops.aten.all:
+        if func in _ALL:
             result.__dict__["_symacct_all"] = True
         self.data.carry(use, data, result)
         if self.nodes is not None:
@@ -295,6 +295,7 @@ _PLAIN = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+_ALL = tuple(getattr(torch.ops.aten.all, name) for name in torch.ops.aten.all.overloads())
 _composite: dict[Any, bool] = {}
 
 

@@ -436,6 +436,11 @@ _WRITES = {
 }  # fmt: skip
 
 
+@cache
+def _may_write(func: Any) -> bool:
+    return func is _aten.add.Tensor or any(func.overloadpacket in packets for packets in _WRITES.values())
+
+
 def in_place_variant(func: Any, args: Any, kwargs: Any, made_by_running_node: Callable[[torch.Tensor], bool]) -> Any:
     """The in-place operator that would run here on real tensors in place of ``func``, or ``func`` itself.
 
@@ -443,6 +448,8 @@ def in_place_variant(func: Any, args: Any, kwargs: Any, made_by_running_node: Ca
     formulas, and attention without a fused kernel, write into what they made. Under a dispatch mode, such as
     ours, torch does none of this.
     """
+    if not _may_write(func):
+        return func
     caller = sys._getframe(3)
     if func is _aten.add.Tensor and _call_attention.__code__ in (caller.f_code, caller.f_back and caller.f_back.f_code):
         return _aten.add_.Tensor  # a mask to the scores that were just computed
