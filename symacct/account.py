@@ -434,11 +434,21 @@ class Account:
 
         return to_text(self, depth=depth)
 
-    def memory_report(self, depth: int = 1, top: int = 10) -> str:
-        """Memory as plain text: closed forms, the moments that can be the peak, and what is alive at the peak."""
-        from symacct.memory_report import to_text
+    def memory_report(
+        self, depth: int = 1, top: int = 10, form: str = "text", least: Mapping[str, int] | None = None
+    ) -> str:
+        """Memory for people and machines: closed forms, the moments that can be the peak, what is alive at the peak.
 
-        return to_text(self, depth=depth, top=top)
+        ``form``: "text", "markdown" or "json". ``least``: least sizes of dims, so that fewer moments can win.
+        """
+        from symacct import memory_report
+
+        if form == "json":
+            return memory_report.to_json(self, least)
+        if form not in ("text", "markdown"):
+            raise SpecError(f"form: {form!r} is none of text, markdown, json")
+        write = memory_report.to_text if form == "text" else memory_report.to_markdown
+        return write(self, depth, top, least)
 
     def plot_memory(self, path: Any = None, step: str = "later") -> Any:
         """The timeline at the account's sizes as a matplotlib figure; ``path`` (.png or .svg) also gets it."""

@@ -377,7 +377,7 @@ def _at_the_peak(facts: _Facts, depth: int, top: int) -> Iterator[Section]:
     rows = tuple((names[name], _amount(m.nbytes), binary(m.nbytes), _where(m)) for name, m in facts.peaks.items())
     when = f", in {'the first' if winner.timeline.name == 'first' else 'any later'} step" if len(rows) > 1 else ""
     columns = (_NAME, _VALUE, Column("binary", "value"), Column("moment", "formula"))
-    yield Section(f"peak at these sizes: {both(total)}{when}", columns, rows)
+    yield Section(f"peak at these sizes: {total:,} bytes, {both(total)}{when}", columns, rows)
     kinds = ((kind, _amount(n), _share(n, total)) for kind, n in winner.by_kind().items())
     shares = (_VALUE, Column("share", "value"))
     yield Section("alive at the peak, by kind", (_NAME, *shares), tuple(kinds))

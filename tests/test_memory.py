@@ -1,5 +1,6 @@
 """Memory from lifetimes: closed forms, timelines, what is alive at a moment and where it came from."""
 
+import json
 from functools import partial
 
 import pytest
@@ -393,3 +394,13 @@ def test_a_timeline_is_a_list_of_moments_with_their_bytes():
     assert account.at(**sizes).memory.later.totals() == [evaluate(f, sizes) for f in formulas]
     kinds = account.at(**sizes).memory.later.totals_by_kind()
     assert [sum(column) for column in zip(*kinds.values(), strict=True)] == account.at(**sizes).memory.later.totals()
+
+
+def test_the_report_of_memory_comes_in_three_forms():
+    """Text, Markdown and JSON say the same peak; another form is refused."""
+    account = step(optimizer=FUSED).at(B=8, D=16, K=32)
+    assert f"{account.peak_bytes:,}" in account.memory_report()
+    assert "| --- |" in account.memory_report(form="markdown")
+    assert json.loads(account.memory_report(form="json"))["peak"]["value"] == account.peak_bytes
+    with pytest.raises(SpecError, match="form: 'pdf' is none of text, markdown, json"):
+        account.memory_report(form="pdf")

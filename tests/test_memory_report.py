@@ -140,7 +140,10 @@ def test_the_largest_moment_stands_first(adamw):
         values = [c["value"] for c in json.loads(memory_report.to_json(at))["peak"]["candidates"]]
         assert values == sorted(values, reverse=True)
         assert values[0] == at.peak_bytes
-        assert f"peak at these sizes: {memory_report.both(at.peak_bytes)}" in memory_report.to_text(at)
+        assert (
+            f"peak at these sizes: {at.peak_bytes:,} bytes, {memory_report.both(at.peak_bytes)}"
+            in memory_report.to_text(at)
+        )
 
 
 def test_many_moments_are_cut_to_the_largest(adamw):
