@@ -1,5 +1,6 @@
 """Memory from lifetimes: closed forms, timelines, what is alive at a moment and where it came from."""
 
+import io
 import json
 from functools import partial
 
@@ -115,6 +116,37 @@ def test_without_sizes_the_winner_is_not_known():
     """Asking which moment wins needs sizes; the message says where to look instead."""
     with pytest.raises(MissingSizeError, match=r"account.at\(...\).*memory.candidates"):
         _ = step().memory.peak
+
+
+def test_a_checkpoint_has_what_state_dicts_have():
+    """Parameters, persistent buffers and optimizer state, a shared one once; no gradients, no passing buffers."""
+
+    class Net(nn.Module):
+        def __init__(self, D):
+            super().__init__()
+            self.first, self.norm, self.second = (
+                nn.Linear(D, D, bias=False),
+                nn.BatchNorm1d(D),
+                nn.Linear(D, D, bias=False),
+            )
+            self.second.weight = self.first.weight
+            self.register_buffer("mask", torch.ones(D), persistent=False)
+
+        def forward(self, x):
+            return self.second(self.norm(self.first(x))) * self.mask
+
+    account = sa.trace(sa.build(Net), "B D", optimizer=partial(torch.optim.SGD, momentum=0.9))
+    assert text(account.buffer_bytes) == "12*D + 8"
+    assert text(account.checkpoint_bytes) == "8*D**2 + 24*D + 8"
+
+    model = Net(16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.randn(4, 16)).sum().backward()
+    optimizer.step()
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    formats = len(file.getvalue()) - account.at(B=4, D=16).checkpoint_bytes
+    assert 0 < formats < 1024 * 16  # names, sizes and padding of a dozen tensors
 
 
 # -- steps -------------------------------------------------------------------------------
@@ -376,11 +408,12 @@ def test_resizing_a_tensor_makes_another_piece_of_memory():
     def model(x):
         y = x.new_empty(x.shape[0])
         y.resize_(4 * x.shape[0])
-        return y
+        return y.zero_()
 
     account = sa.trace(model, "B", train=False)
     assert text(account.memory.later.moments[-1].by_kind()["outputs"]) == "16*B"
     assert text(account.peak_bytes) == "24*B"
+    assert text(account.memory.later.moments[-1].nbytes) == "20*B"
 
 
 def test_a_timeline_is_a_list_of_moments_with_their_bytes():
