@@ -295,7 +295,7 @@ _PLAIN = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
-_ALL = tuple(getattr(torch.ops.aten.all, name) for name in torch.ops.aten.all.overloads())
+_ALL = tuple(getattr(torch.ops.aten.all, name) for name in ("default", "dim", "dims"))
 _composite: dict[Any, bool] = {}
 
 

@@ -504,7 +504,7 @@ def _dense(tensor: torch.Tensor) -> bool:
 
 
 def _holders(tensor: torch.Tensor) -> tuple[int, int]:
-    count: int = tensor._use_count()
+    count: int = tensor._use_count()  # type: ignore[attr-defined]
     return count, torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
@@ -513,7 +513,7 @@ def sole_holder() -> tuple[int, int]:
     """How many hold a gradient, and its storage, in such a call when only the engine does: measured, once."""
     found = []
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is torch.ops.aten.add.Tensor:
                 found.append(_holders(args[0]))
