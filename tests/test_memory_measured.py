@@ -576,6 +576,14 @@ def test_an_optimizer_that_wants_a_closure_is_refused():
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch was built without oneDNN")
+@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+def test_autocast_to_half_is_as_in_a_real_run(name):
+    """The same with float16 as with bfloat16, which the grid has."""
+    model = MODELS[name]
+    options = {"loss": model.loss, "optimizer": OPTIMIZERS["AdamW"], "autocast": torch.float16}
+    assert agree(model.maker(False), model.inputs, sizes_of(name, "float16"), **options) == []
+
+
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["", "autocast"])
 def test_storages_are_the_same_with_onednn(autocast):
     """PyTorch's default on CPUs: the same tensors are made and kept; convolutions have up to 32 KiB more of scratch."""
