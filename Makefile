@@ -21,7 +21,7 @@ types: ## on an installed copy, where symacct and symacct.rules lie side by side
 	rm -rf build
 
 test:
-	$(PYTHON) -m pytest -m "not slow and not gpu" --cov --cov-report=term
+	$(PYTHON) -m pytest -m "not slow and not gpu" --numprocesses auto --dist loadfile --cov --cov-report=term
 
 slow: ## the long sweeps; their results are recorded in docs/
 	$(PYTHON) -m pytest -m slow
