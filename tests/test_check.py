@@ -202,3 +202,11 @@ def test_a_failing_model_names_place_and_shapes():
     message = str(caught.value)
     assert message.startswith("running the model failed in aten.addmm.default on (D), (B, D), (D + 1, D) at 1")
     assert "trial sizes D=" in message
+
+
+def test_the_border_of_an_inequality_is_no_other_side():
+    """The last 128 of 104 are all of them, and of exactly 128 too; only more than that tell that it matters."""
+    short = sa.trace(lambda keys: keys[-128:].clone(), "C", train=False, sizes={"C": 104})
+    assert [str(a) for a in short.assumptions] == ["C < 128"]
+    long = sa.trace(lambda keys: keys[-128:].clone(), "C", train=False, sizes={"C": 200})
+    assert [str(a) for a in long.assumptions] == ["C >= 128"]
