@@ -254,12 +254,8 @@ def _clip(text: str) -> Any:
 def _optimizer(name: str) -> Any:
     import torch
 
-    from symacct.targets import load
-
-    if not name:
-        return None
-    if ":" in name:
-        return load(name)
+    if not name or ":" in name:
+        return _loaded(name)
     found = getattr(torch.optim, name, None)
     if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
         known = sorted(n for n, c in vars(torch.optim).items() if isinstance(c, type) and n != "Optimizer")
@@ -269,8 +265,6 @@ def _optimizer(name: str) -> Any:
 
 def _parameters(function: Any) -> list[str] | None:
     """The parameters that must be given; None for builtins, which do not tell."""
-    import inspect
-
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

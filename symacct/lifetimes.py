@@ -34,8 +34,7 @@ class Lifetimes:
             storage = tensor.untyped_storage()
             if nbytes is None:
                 nbytes = size_of(storage.nbytes())
-            found = self._born(key, Storage(nbytes, value))
-            self._watched[found] = weakref.ref(storage, lambda _: self._died(key, found))
+            found = self._born(key, storage, Storage(nbytes, value))
         return found
 
     def resized(self, tensor: torch.Tensor) -> None:
@@ -48,8 +47,7 @@ class Lifetimes:
         nbytes = size_of(storage.nbytes())
         if nbytes == self.record.storages[old].nbytes:
             return
-        found = self._born(key, Storage(nbytes, self.record.storages[old].value))
-        self._watched[found] = weakref.ref(storage, lambda _: self._died(key, found))
+        self._born(key, storage, Storage(nbytes, self.record.storages[old].value))
         self._watched.pop(old, None)
         self._replaced.append(old)
 
@@ -69,11 +67,12 @@ class Lifetimes:
                 events[begin:i] = sorted(events[begin:i], reverse=True)
                 begin = i if event < 0 else i + 1
 
-    def _born(self, key: int, storage: Storage) -> int:
+    def _born(self, key: int, storage: torch.UntypedStorage, made: Storage) -> int:
         number = len(self.record.storages)
-        self.record.storages.append(storage)
+        self.record.storages.append(made)
         self.record.events.append(number)
         self._numbers[key] = number
+        self._watched[number] = weakref.ref(storage, lambda _: self._died(key, number))
         return number
 
     def _died(self, key: int, number: int) -> None:

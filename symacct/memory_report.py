@@ -19,7 +19,7 @@ from symacct.capture import Held, Program
 from symacct.cost import Size
 from symacct.errors import DimError
 from symacct.printing import common_part, formula, quantity, text
-from symacct.report import WIDTH, Column, Section, as_markdown, as_renderables, as_text, grounds, header
+from symacct.report import WIDTH, Column, Section, as_markdown, as_renderables, as_text, basis, grounds, header
 from symacct.storages import Live
 from symacct.timeline import Moment
 
@@ -459,12 +459,7 @@ def to_json(account: Account, least: Mapping[str, int] | None = None) -> str:
         "step": _step(account.program),
         "allocator": account.allocator,
         "convention": CONVENTION[account.allocator],
-        "dims": list(account.dims),
-        "sizes": dict(account.sizes) if account.sizes is not None else None,
-        "trial_sizes": dict(account.trial_sizes),
-        "checked": [dict(sizes) for sizes in account.checked],
-        "unchecked": list(account.unchecked),
-        "assumptions": [str(a) for a in account.assumptions],
+        **basis(account),
         "bytes": {
             name.replace(" ", "_"): {"formula": text(expr), "value": value}
             for name, (expr, value) in facts.bytes.items()

@@ -46,7 +46,7 @@ _SILENT = frozenset({"profiler", "rngprims"})  # namespaces that are bookkeeping
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the ATen calls that reach it while it is active and not paused."""
+    """Records the ATen calls that reach it while it is active, in the list of nodes of the moment."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -239,6 +239,18 @@ def _cell(look: str, text: str) -> str:
     return f"`{text}`" if text and look in ("name", "formula") else text
 
 
+def basis(account: Account) -> dict[str, Any]:
+    """For machines: dims and sizes, and what the formulas rest on."""
+    return {
+        "dims": list(account.dims),
+        "sizes": dict(account.sizes) if account.sizes is not None else None,
+        "trial_sizes": dict(account.trial_sizes),
+        "checked": [dict(sizes) for sizes in account.checked],
+        "unchecked": list(account.unchecked),
+        "assumptions": [str(a) for a in account.assumptions],
+    }
+
+
 def to_json(account: Account, depth: int | None = None) -> str:
     """The account for machines. Formulas are strings, values exact numbers (null without sizes)."""
     import torch
@@ -272,12 +284,7 @@ def to_json(account: Account, depth: int | None = None) -> str:
         "target": account.title,
         "inputs": account.inputs,
         "convention": CONVENTION,
-        "dims": list(account.dims),
-        "sizes": dict(account.sizes) if account.sizes is not None else None,
-        "trial_sizes": dict(account.trial_sizes),
-        "checked": [dict(sizes) for sizes in account.checked],
-        "unchecked": list(account.unchecked),
-        "assumptions": [str(a) for a in account.assumptions],
+        **basis(account),
         "unknown": [{"op": u.op, "count": u.count, "places": list(u.places)} for u in account.unknown],
         "tensors": {name: entry(lambda a, name=name: getattr(a, name)) for name in held},
         "memory": {"allocator": account.allocator, **memory},

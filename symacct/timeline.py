@@ -104,10 +104,7 @@ class Timeline:
 
     def alive_at(self, position: int) -> set[int]:
         """The storages that are alive after so many births and deaths."""
-        alive = set(self._start)
-        for event in self._events[:position]:
-            alive.add(event) if event >= 0 else alive.discard(~event)
-        return alive
+        return _replay(self._start, self._events[:position])
 
     def running(self) -> Iterator[tuple[Moment, int | None]]:
         """Each moment, after the storages that were born (n) or died (~n) since the one before, then None."""
@@ -126,7 +123,7 @@ class Timeline:
             _add(now, parts[storage], 1)
         found: list[Size] = []
         changed = True
-        for event in self._changes():
+        for _, event in self._changes():
             if event is None:
                 found.append(found[-1] if found and not changed else _total(now))
                 changed = False
@@ -142,7 +139,7 @@ class Timeline:
         for storage in sorted(self._start):
             now[self.kind(storage)] += sizes[storage]
         found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-        for event in self._changes():
+        for _, event in self._changes():
             if event is None:
                 for kind in KINDS:
                     found[kind].append(now[kind])
@@ -152,18 +149,18 @@ class Timeline:
                 now[self.kind(~event)] -= sizes[~event]
         return found
 
-    def _changes(self) -> Iterator[int | None]:
-        """Births (n) and deaths (~n) that change what is alive, in order, and None at each moment."""
+    def _changes(self) -> Iterator[tuple[Moment, int | None]]:
+        """As `running`, but only births and deaths that change what is alive."""
         alive = set(self._start)
-        for _, event in self.running():
+        for moment, event in self.running():
             if event is None:
-                yield None
+                yield moment, None
             elif event >= 0 and event not in alive:
                 alive.add(event)
-                yield event
+                yield moment, event
             elif event < 0 and ~event in alive:
                 alive.remove(~event)
-                yield event
+                yield moment, event
 
     @property
     def peak(self) -> Moment:
@@ -243,13 +240,12 @@ class Timeline:
 
         ``vectors`` has one for each storage.
         """
-        alive = set(self.alive_at(0))
-        now = [sum(column) for column in zip(*(vectors[s] for s in sorted(alive)), strict=True)]
+        now = [sum(column) for column in zip(*(vectors[s] for s in sorted(self._start)), strict=True)]
         if not now and vectors:
             now = [0] * len(vectors[0])
         grown, fell = True, False
         last: tuple[Moment, Any] | None = None
-        for moment, event in self.running():
+        for moment, event in self._changes():
             if event is None:
                 if grown:
                     if last is not None and fell:
@@ -257,12 +253,9 @@ class Timeline:
                     last = (moment, tuple(now))
                     grown = fell = False
             elif event >= 0:
-                if event not in alive:
-                    alive.add(event)
-                    now = [a + b for a, b in zip(now, vectors[event], strict=True)]
-                    grown = True
-            elif ~event in alive:
-                alive.remove(~event)
+                now = [a + b for a, b in zip(now, vectors[event], strict=True)]
+                grown = True
+            else:
                 now = [a - b for a, b in zip(now, vectors[~event], strict=True)]
                 fell = True
         if last is not None:
@@ -285,8 +278,14 @@ def _total(now: Mapping[Any, Any]) -> Size:
 
 def alive_after(record: Record, position: int) -> set[int]:
     """What is alive after so many events. What came from outside was there all along."""
-    alive = {n for n, storage in enumerate(record.storages) if storage.outside}
-    for event in record.events[:position]:
+    outside = {n for n, storage in enumerate(record.storages) if storage.outside}
+    return _replay(outside, record.events[:position])
+
+
+def _replay(start: set[int], events: Iterable[int]) -> set[int]:
+    """What is alive after births (n) and deaths (~n)."""
+    alive = set(start)
+    for event in events:
         alive.add(event) if event >= 0 else alive.discard(~event)
     return alive
 

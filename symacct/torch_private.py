@@ -257,15 +257,6 @@ _REDUCED = (
 )
 
 
-def _contiguous(size: Any) -> tuple[Any, ...]:
-    strides: list[Any] = []
-    step: Any = 1
-    for n in reversed(size):
-        strides.insert(0, step)
-        step = step * n
-    return tuple(strides)
-
-
 def _as_kernels_do(mode: FakeTensorMode, func: Any, args: Any, result: Any) -> Any:
     """A result as the CPU kernels make it, where torch's shape functions say otherwise.
 
@@ -275,8 +266,7 @@ def _as_kernels_do(mode: FakeTensorMode, func: Any, args: Any, result: Any) -> A
     if func in _REDUCED and result.dim() == 0:
         # The kernel lays out the whole loss and shrinks it to a number, whose storage stays as large.
         size = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
-        base = new_fake(mode, size, _contiguous(size), result.dtype, result.device)
-        return make_view(mode, base, (), (), 0, result.dtype)
+        return make_view(mode, result.new_empty(size), (), (), 0, result.dtype)
     if func in _NORMALIZATIONS and _is_narrow(args[0]):
         mixed = any(t.dtype is torch.float32 for t in args[1:] if isinstance(t, torch.Tensor))
         return _with_dtypes(mode, result, args[0].dtype, torch.float32) if mixed else result

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -53,3 +54,18 @@ def python_env():
     """The environment in which a subprocess of a test can import torchvision too."""
     paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+
+
+@pytest.fixture(scope="session")
+def outputs_by_seed():
+    """The distinct outputs that code prints in processes whose hashes differ."""
+
+    def outputs(code):
+        seen = set()
+        for seed in ("0", "7"):
+            env = {**os.environ, "PYTHONHASHSEED": seed}
+            run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+            seen.add(run.stdout)
+        return seen
+
+    return outputs

@@ -1,9 +1,6 @@
 """The memory report: what it says, in text, Markdown and JSON, and how it fits its width."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -322,7 +319,7 @@ def test_the_account_hands_over_its_report(adamw):
     assert at.memory_report(depth=2, top=3) == memory_report.to_text(at, depth=2, top=3)
 
 
-def test_output_is_the_same_in_every_process():
+def test_output_is_the_same_in_every_process(outputs_by_seed):
     """Text, Markdown and JSON do not depend on the order of hashes."""
     code = (
         "import symacct as sa, torch; from torch import nn\n"
@@ -332,12 +329,7 @@ def test_output_is_the_same_in_every_process():
         "at = a.at(B=2, L=8, H=2, Dh=4, F=16)\n"
         "print(m.to_text(a), m.to_json(a), m.to_text(at), m.to_json(at), m.to_markdown(at))"
     )
-    seen = set()
-    for seed in ("0", "7"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-        seen.add(run.stdout)
-    assert len(seen) == 1
+    assert len(outputs_by_seed(code)) == 1
 
 
 # -- the ordinary report -----------------------------------------------------------------
