@@ -16,11 +16,12 @@ import sympy
 
 from symacct.algebra import evaluate, simplify, total_of
 from symacct.assumptions import Assumption, require
-from symacct.capture import Held, Program, Step
+from symacct.capture import Held, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
 from symacct.dim import check_size, point
 from symacct.errors import MissingSizeError, SpecError, UnknownDimError
 from symacct.memory import Memory
+from symacct.program import Program
 from symacct.record import PHASES, Node, Value
 from symacct.rule import Rules
 from symacct.storages import ALLOCATORS, Storages

@@ -1,18 +1,16 @@
 """One step of a program on tensors without data: forward, autograd's own backward, the optimizer's own step.
 
-A `Program` is what to run and how; `Program.run` runs it, symbolically or at given
-sizes, and gives a `Step`: the record of every ATen call, and what the module and
-the optimizer hold.
+`run_step` runs a program, symbolically or at given sizes, and gives a `Step`: the
+record of every ATen call, and what the module and the optimizer hold.
 """
 
 from __future__ import annotations
 
 import gc
-import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +24,8 @@ from symacct.calls import Describer
 from symacct.cost import TensorMeta
 from symacct.dim import Dim, plain, point
 from symacct.dim_mode import DimMode
-from symacct.errors import SpecError, TraceError
+from symacct.errors import SpecError
+from symacct.program import Loop, Program, tensor_leaves
 from symacct.record import Record, Watch
 from symacct.recorder import Recorder
 from symacct.specs import Spec, make_inputs
@@ -41,30 +40,7 @@ from symacct.torch_private import (
     watched_random_state,
 )
 
-# -- the program -------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Program:
-    """What to run: a target, its inputs' specs, and the rest of the step."""
-
-    target: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    loss: Callable[[Any], Any] | None = None
-    optimizer: Callable[..., Any] | None = None
-    autocast: torch.dtype | None = None
-    train: bool = True
-    accumulate: int = 1
-    clip: Any = None  # a norm, or a function of the parameters
-    set_to_none: bool = True
-    keep_outputs: bool = False
-
-    def run(self, sizes: Mapping[str, int], symbolic: bool, watch: Watch | None = None) -> Step:
-        """Run the step, with the given dims (``symbolic``) or plain sizes; ``watch`` sees each node as it comes."""
-        runner = _Runner(self, sizes, symbolic)
-        runner.recorder.watch = watch
-        return runner.run()
+# -- the step ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -90,6 +66,13 @@ class Step:
     state: list[Held] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)  # storages that the caller holds at the end
     trained: bool = False  # whether there was a backward pass
+
+
+def run_step(program: Program, sizes: Mapping[str, int], symbolic: bool, watch: Watch | None = None) -> Step:
+    """Run a program's step, with the given dims (``symbolic``) or plain sizes; ``watch`` sees each node as it comes."""
+    runner = _Runner(program, sizes, symbolic)
+    runner.recorder.watch = watch
+    return runner.run()
 
 
 class _Runner:
@@ -189,118 +172,41 @@ class _Runner:
         return args, kwargs
 
     def _step(self, model: Any, args: Any, kwargs: Any) -> Step:
-        """One step as a training loop in a function would run it. The first step is run aside, for its lifetimes.
+        """One step, of a loop that has run before. The first step is run aside, for its lifetimes.
 
         With ``set_to_none`` the first step differs from later ones in the optimizer alone, so that part
         is all that is run twice; else gradients that are there already are added to, and everything is.
         """
         program, recorder = self.program, self.recorder
-        with recorder.recording_to(None):  # making it is no part of a step
-            optimizer = self._optimizer(model)
+        with recorder.recording_to(None):  # making the optimizer is no part of a step
+            loop = Loop(program, model, args, kwargs, self._at, recorder.mark)
         recorder.mark("start")
         if program.train and not program.set_to_none:
             with recorder.recording_to(recorder.record.aside):
-                kept = self._gradients(model, args, kwargs)
-                self._update(optimizer)
+                kept = loop.gradients()
+                loop.update()
                 del kept
             recorder.mark("later")
-            self._at("(zero_grad)", "optimizer")
-            zeroed = optimizer if optimizer is not None else model
-            if hasattr(zeroed, "zero_grad"):
-                zeroed.zero_grad(set_to_none=False)
-            kept = self._gradients(model, args, kwargs)
+            loop.zero()
+            kept = loop.gradients()
         else:
-            kept = self._gradients(model, args, kwargs)
-            if optimizer is not None:
+            kept = loop.gradients()
+            if loop.optimizer is not None:
                 recorder.mark("update")
                 with recorder.recording_to(recorder.record.aside):
-                    self._update(optimizer)  # makes the state; what is recorded is a later step
+                    loop.update()  # makes the state; what is recorded is a later step
                 recorder.mark("later")
-        self._update(optimizer)
+        loop.update()
         self._at("", "optimizer")
         recorder.mark("end")
-        step = self._result(model, optimizer, kept)
+        step = self._result(model, loop.optimizer, kept)
         del kept
         recorder.mark("rest")
         recorder.values.lifetimes.close()
         return step
 
-    def _gradients(self, model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Forward and backward of each micro-batch, then clipping; returns what the caller still holds."""
-        program, recorder = self.program, self.recorder
-        loss = output = None
-        for _ in range(program.accumulate):
-            self._at("", "forward")
-            with torch.set_grad_enabled(program.train), _autocast(program.autocast):
-                output = model(*args, **kwargs)
-                self.labels = "(loss)"
-                if program.train:
-                    loss = self._loss(output)
-            if program.train and not program.keep_outputs:
-                output = None
-            recorder.mark("forward")
-            if loss is not None and loss.requires_grad:
-                self._at("(backward)", "backward")
-                loss.backward()  # type: ignore[no-untyped-call]
-                recorder.mark("backward")
-            elif program.train and self._wants_gradients(model):
-                raise TraceError(
-                    "the loss does not depend on anything that requires a gradient (the model may run under no_grad, "
-                    "or return integers); give a loss that does, or ask for inference with train=False"
-                )
-        if program.clip is not None and isinstance(model, nn.Module):
-            self._at("(clip)", "optimizer")
-            parameters = [p for p in model.parameters() if p.requires_grad]
-            if callable(program.clip):
-                program.clip(parameters)
-            else:
-                nn.utils.clip_grad_norm_(parameters, program.clip)
-        return loss, output
-
-    def _update(self, optimizer: Any) -> None:
-        self._at("(optimizer)", "optimizer")
-        if optimizer is not None:
-            optimizer.step()
-
     def _at(self, label: str, phase: str) -> None:
         self.labels, self.recorder.phase = label, phase
-
-    @staticmethod
-    def _wants_gradients(model: Any) -> bool:
-        return isinstance(model, nn.Module) and any(p.requires_grad for p in model.parameters())
-
-    def _loss(self, output: Any) -> torch.Tensor | None:
-        if self.program.loss is not None:
-            loss = self.program.loss(output)
-            if not isinstance(loss, torch.Tensor):
-                raise TraceError(f"loss: expected a tensor, the function returned {type(loss).__name__}")
-            return loss.sum() if loss.dim() else loss
-        own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-        if isinstance(own, torch.Tensor):
-            return own.sum() if own.dim() else own
-        total = None
-        for leaf in _tensor_leaves(output):
-            if leaf.requires_grad:
-                part = leaf.sum() if leaf.dim() else leaf
-                total = part if total is None else total + part
-        return total
-
-    def _optimizer(self, model: Any) -> Any:
-        if self.program.optimizer is None or not self.program.train:
-            return None
-        parameters = [p for p in model.parameters() if p.requires_grad] if isinstance(model, nn.Module) else []
-        if not parameters:
-            raise TraceError("optimizer: the target has no parameters that require a gradient")
-        optimizer = self.program.optimizer(parameters)
-        if not callable(getattr(optimizer, "step", None)):
-            raise TraceError(f"optimizer: the factory gave a {type(optimizer).__name__}, which has no step()")
-        wanted = inspect.signature(optimizer.step).parameters.values()
-        if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in wanted):
-            raise TraceError(
-                f"optimizer: {type(optimizer).__name__}.step() wants a closure that runs the model again as often as "
-                "the data demands, so its cost is not a function of sizes; trace the model without it"
-            )
-        return optimizer
 
     def _result(self, model: Any, optimizer: Any, kept: Any) -> Step:
         step = Step(self.recorder.record)
@@ -318,7 +224,7 @@ class _Runner:
             if optimizer is not None:
                 for parameter, state in optimizer.state.items():
                     for key, leaf in state.items():
-                        for t in _tensor_leaves(leaf):
+                        for t in tensor_leaves(leaf):
                             step.state.append(self._held(f"{names.get(id(parameter), '')}:{key}", t))
         return step
 
@@ -403,24 +309,6 @@ def _without_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _autocast(dtype: torch.dtype | None) -> Any:
-    return nullcontext() if dtype is None else torch.autocast("cpu", dtype=dtype)
-
-
-def _tensor_leaves(value: Any) -> list[torch.Tensor]:
-    """The distinct tensors in an output: containers, dicts, dataclasses and objects with fields."""
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, Mapping):
-        value = [getattr(value, f) for f in value.__dataclass_fields__]
-    leaves = pytree.tree_leaves(dict(value) if isinstance(value, Mapping) else value)
-    found: dict[int, torch.Tensor] = {}
-    for leaf in leaves:
-        if isinstance(leaf, torch.Tensor):
-            found.setdefault(id(leaf), leaf)
-        elif hasattr(leaf, "__dataclass_fields__"):
-            found.update({id(t): t for t in _tensor_leaves(leaf)})
-    return list(found.values())
 
 
 def _all_tensors(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:

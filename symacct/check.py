@@ -22,11 +22,12 @@ from symacct.account import Account
 from symacct.algebra import evaluate
 from symacct.assumptions import Assumption, settle
 from symacct.building import build_of
-from symacct.capture import Program, Step
+from symacct.capture import Step, run_step
 from symacct.cost import COST_FIELDS, Call
 from symacct.dim import named_dims, point, symbol
 from symacct.errors import CheckError, TraceError
 from symacct.printing import text
+from symacct.program import Program
 from symacct.progress import say
 from symacct.record import Node, Record
 
@@ -287,7 +288,7 @@ def _compare(account: Account, program: Program, sizes: Sizes, symbolic: bool) -
 
     say("checking at " + ", ".join(f"{n}={s}" for n, s in sizes.items()))
     try:
-        step = program.run(named_dims(sizes, sizes) if symbolic else sizes, symbolic, watch=compare)
+        step = run_step(program, named_dims(sizes, sizes) if symbolic else sizes, symbolic, watch=compare)
     except _Stop as stop:
         return stop.difference, Step(Record())
     if len(step.record.nodes) < len(ours.nodes):

@@ -15,10 +15,11 @@ import sympy
 
 from symacct.account import Account
 from symacct.algebra import evaluate, total_of
-from symacct.capture import Held, Program
+from symacct.capture import Held
 from symacct.cost import Size
 from symacct.errors import DimError
 from symacct.printing import common_part, formula, quantity, text
+from symacct.program import Program
 from symacct.report import WIDTH, Column, Section, as_markdown, as_renderables, as_text, basis, grounds, header
 from symacct.storages import Live
 from symacct.timeline import Moment

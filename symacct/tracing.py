@@ -14,10 +14,11 @@ from symacct.account import Account
 from symacct.algebra import evaluate
 from symacct.assumptions import settle
 from symacct.building import build_of
-from symacct.capture import Program, Step
+from symacct.capture import Step, run_step
 from symacct.check import check as check_account
 from symacct.dim import Dim, named_dims, plain, symbol
 from symacct.errors import DimError, SpecError, TargetError, TraceError, UnknownOpError
+from symacct.program import Program
 from symacct.progress import say
 from symacct.rule import Rules
 from symacct.specs import DTYPES, Spec, names_in, read_specs
@@ -110,7 +111,7 @@ def _run(program: Program, trial: dict[str, Dim], given: set[str]) -> tuple[Step
     free = [name for name in trial if name not in given and not (made and name in made.dims)]
     while True:
         try:
-            return program.run(trial, symbolic=True), trial
+            return run_step(program, trial, symbolic=True), trial
         except TraceError as error:
             name, size = _wanted_size(error, trial, free)
             if not name:

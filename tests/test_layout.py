@@ -26,7 +26,7 @@ ORDER = [
     ["dim"],
     ["symnode", "sources"],
     ["torch_private"],
-    ["calls", "dim_mode", "specs"],
+    ["calls", "dim_mode", "specs", "program"],
     ["record", "trees"],
     ["lifetimes"],
     ["values"],
