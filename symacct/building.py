@@ -21,20 +21,17 @@ from symacct.errors import DimError, SymacctError, TargetError, TraceError
 from symacct.progress import say
 from symacct.recorder import Recorder
 from symacct.sources import source_kind
+from symacct.surroundings import CPU, enter_plain_world
 from symacct.torch_private import (
     FakeTensor,
     FakeTensorMode,
-    as_if_real,
     convertible_parameters,
     copy_fake,
     new_fake_mode,
-    quiet,
-    without_other_modes,
 )
 
 # torch's modes and patches are per process, so one model is built or run at a time.
 LOCK = threading.RLock()
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -97,19 +94,6 @@ def construct(builder: Callable[..., Any], sizes: Mapping[str, int], mode: FakeT
     if not isinstance(model, nn.Module):
         raise TargetError(f"build(): the builder returned {type(model).__name__}, not a torch.nn.Module")
     return model
-
-
-def enter_plain_world(stack: ExitStack) -> None:
-    """Leave whatever the caller's surroundings would change: inference mode, autocast, default devices, log noise."""
-    stack.enter_context(quiet())
-    stack.enter_context(as_if_real())
-    stack.enter_context(without_other_modes())
-    stack.enter_context(torch.inference_mode(False))
-    stack.enter_context(torch.enable_grad())
-    if torch.is_autocast_enabled("cpu"):
-        stack.enter_context(torch.autocast("cpu", enabled=False))
-    if torch.get_default_device().type != "cpu":
-        stack.enter_context(CPU)
 
 
 # -- copies ------------------------------------------------------------------------

@@ -6,11 +6,8 @@ record of every ATen call, and what the module and the optimizer hold.
 
 from __future__ import annotations
 
-import gc
-import random
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from symacct.assumptions import Assumption, Scope, scope
-from symacct.building import LOCK, build_of, construct, enter_plain_world, failures, fake_of, held, without_data
+from symacct.building import LOCK, build_of, construct, failures, fake_of, held, without_data
 from symacct.calls import Describer
 from symacct.cost import TensorMeta
 from symacct.dim import Dim, plain, point
@@ -29,6 +26,7 @@ from symacct.program import Loop, Program, tensor_leaves
 from symacct.record import Record, Watch
 from symacct.recorder import Recorder
 from symacct.specs import Spec, make_inputs
+from symacct.surroundings import enter_counted_world
 from symacct.torch_private import (
     FakeTensor,
     around_backward,
@@ -36,7 +34,6 @@ from symacct.torch_private import (
     patched_module_call,
     recognized_attention,
     sole_holder,
-    torchs_own_kernels,
     watched_random_state,
 )
 
@@ -99,14 +96,8 @@ class _Runner:
     def run(self) -> Step:
         program, recorder = self.program, self.recorder
         with LOCK, ExitStack() as stack:
-            enter_plain_world(stack)
+            enter_counted_world(stack)
             sole_holder()  # measured now, since it cannot be within an op
-            stack.enter_context(_fixed_random_state())
-            stack.enter_context(_without_collection())
-            if "torch._dynamo" in sys.modules:  # else nothing can be compiled, and importing it takes seconds
-                stack.enter_context(torch.compiler.set_stance("force_eager"))
-            stack.enter_context(_without_fast_path())
-            stack.enter_context(torchs_own_kernels())
             stack.enter_context(scope(self.scope))
             model = self._model()
             stack.enter_context(self.mode)
@@ -267,48 +258,6 @@ def _paths_of(model: nn.Module) -> dict[int, list[str]]:
         clean = ".".join(p for p in name.split(".") if p != "_orig_mod")
         paths.setdefault(id(module), []).append(clean)
     return paths
-
-
-@contextmanager
-def _fixed_random_state() -> Iterator[None]:
-    """Give every run the same random numbers, and the process its own back: torch's, Python's and NumPy's."""
-    python = random.getstate()
-    numpy = sys.modules.get("numpy")
-    state = numpy.random.get_state() if numpy is not None else None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        random.seed(0)
-        if numpy is not None:
-            numpy.random.seed(0)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            if numpy is not None:
-                numpy.random.set_state(state)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Keep Python from freeing tensors in reference cycles at some chance moment of a step."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def _without_fast_path() -> Iterator[None]:
-    """Keep attention layers off their inference fast path, which they leave anyway where a `DimMode` is active."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _all_tensors(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:

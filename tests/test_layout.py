@@ -26,7 +26,7 @@ ORDER = [
     ["dim"],
     ["symnode", "sources"],
     ["torch_private"],
-    ["calls", "dim_mode", "specs", "program"],
+    ["calls", "dim_mode", "specs", "program", "surroundings"],
     ["record", "trees"],
     ["lifetimes"],
     ["values"],
