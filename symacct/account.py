@@ -20,6 +20,7 @@ from symacct.capture import Held, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
 from symacct.dim import check_size, point
 from symacct.errors import MissingSizeError, SpecError, UnknownDimError
+from symacct.lowering import Lowering
 from symacct.memory import Memory
 from symacct.program import Program
 from symacct.record import PHASES, Node, Value
@@ -29,11 +30,12 @@ from symacct.storages import ALLOCATORS, Storages
 if TYPE_CHECKING:
     import torch.fx
 
+    from symacct.verify import Verification
+
 CONVENTION = (
     "flops: contractions only (matrix products, convolutions, attention products), 2 per multiply-add, "
     "causal attention in full; pointwise: all other arithmetic by the weights of symacct.rules.weights; "
-    "bytes: as eager runs it, each kernel reads its operands and writes its results once; kernels: those of "
-    "PyTorch on a CPU, without oneDNN and NNPACK"
+    "bytes: as eager runs it, each kernel reads its operands and writes its results once"
 )
 
 
@@ -322,6 +324,17 @@ class Account:
 
     # -- nodes ---------------------------------------------------------------------------
 
+    @property
+    def lowering(self) -> str:
+        """Whose kernels the account describes, in words: the device, and what it runs otherwise than the CPU."""
+        described = self.program.lowering if self.program is not None else Lowering()
+        return described.text(self.step.kernels)
+
+    @property
+    def convention(self) -> str:
+        """What is counted, and for which kernels."""
+        return f"{CONVENTION}; kernels: {self.lowering}"
+
     @cached_property
     def nodes(self) -> list[NodeCost]:
         """Every node with its cost, in the order in which they ran."""
@@ -423,6 +436,21 @@ class Account:
         if self.program is None:
             return ()
         return check(self, self.program, sizes or None).sizes
+
+    def verify(
+        self, device: str = "cpu", at: Mapping[str, int] | None = None, *, steps: int = 20, seed: int = 0
+    ) -> Verification:
+        """Run the real model, with real tensors, on a device, and lay the account beside what is seen there.
+
+        ``device``: "cpu" or "cuda". ``at``: sizes (default: the account's, else its trial sizes). ``steps``: how many
+        are timed, 0 for none. ``seed``: of parameters, inputs and dropout. Compared are the operators in order with
+        the shapes and dtypes of their operands, FLOPs (with torch's ``FlopCounterMode``), bytes, memory (the births
+        and deaths of all storages), the time, and hardware counters where there are any. The result `holds` or not;
+        where not, its ``residuals`` say at which node. Raises `VerifyError` where the run cannot be made here.
+        """
+        from symacct.verify import verify
+
+        return verify(self, device, at, steps=steps, seed=seed)
 
     def _value(self, expr: Size) -> Size:
         return expr if self.sizes is None else evaluate(expr, self.sizes)

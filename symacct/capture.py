@@ -22,6 +22,7 @@ from symacct.cost import TensorMeta
 from symacct.dim import Dim, plain, point
 from symacct.dim_mode import DimMode
 from symacct.errors import SpecError
+from symacct.lowering import lowered
 from symacct.program import Loop, Program, tensor_leaves
 from symacct.record import Record, Watch
 from symacct.recorder import Recorder
@@ -63,6 +64,7 @@ class Step:
     state: list[Held] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)  # storages that the caller holds at the end
     trained: bool = False  # whether there was a backward pass
+    kernels: tuple[str, ...] = ()  # of another device than the CPU, in words: those that it used
 
 
 def run_step(program: Program, sizes: Mapping[str, int], symbolic: bool, watch: Watch | None = None) -> Step:
@@ -107,7 +109,7 @@ class _Runner:
                 stack.enter_context(around_backward(DimMode))
             if isinstance(model, nn.Module):
                 model.train(program.train)
-                self.paths = _paths_of(model)
+                self.paths = paths_of(model)
                 for name, kind, tensor in held(model):
                     recorder.values.of(tensor, kind, name)
                 recorder.own_parameters(_owners(model))
@@ -116,8 +118,10 @@ class _Runner:
             stack.enter_context(patched_module_call(self._call))
             stack.callback(recorder.restore_leaves)
             stack.enter_context(failures(recorder, "running the model", self._inputs_text))
+            kernels = stack.enter_context(lowered(program.lowering, recorder.place))
             args, kwargs = self._inputs()
             step = self._step(model, args, kwargs)
+            step.kernels = tuple(kernels.used)
         step.assumptions = tuple(self.scope.assumptions.values())
         return step
 
@@ -159,7 +163,7 @@ class _Runner:
             args = make_inputs(tuple(self.program.args), size_of, make, adopt)
             kwargs = make_inputs(dict(self.program.kwargs), size_of, make, adopt)
         if not self.symbolic:
-            args, kwargs = _plain((args, kwargs), self.sizes)
+            args, kwargs = plain_arguments((args, kwargs), self.sizes)
         return args, kwargs
 
     def _step(self, model: Any, args: Any, kwargs: Any) -> Step:
@@ -251,7 +255,7 @@ def _owners(model: nn.Module) -> dict[int, str]:
     }
 
 
-def _paths_of(model: nn.Module) -> dict[int, list[str]]:
+def paths_of(model: nn.Module) -> dict[int, list[str]]:
     """All names of each module. A compiled wrapper adds nothing to a name."""
     paths: dict[int, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -271,7 +275,7 @@ def _all_tensors(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
                 yield from _all_tensors(field_value, seen)
 
 
-def _plain(tree: Any, sizes: Mapping[str, int]) -> Any:
+def plain_arguments(tree: Any, sizes: Mapping[str, int]) -> Any:
     """Dims among a program's arguments as the numbers that they are at these sizes."""
     at = point(sizes)
 

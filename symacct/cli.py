@@ -59,6 +59,8 @@ def _step(
     set_to_none: Annotated[bool, typer.Option(help="Free gradients between steps, or zero them.")] = True,
     keep_outputs: Annotated[bool, typer.Option("--keep-outputs", help="Hold the output until the step ends.")] = False,
     allocator: Annotated[str, typer.Option(help="Memory in 'logical' bytes, or as 'cuda' gives it, in blocks")] = "",
+    device: Annotated[str, typer.Option(help="The device that is described: cpu or cuda")] = "",
+    attention: Annotated[str, typer.Option(help="Its attention kernel: flash, efficient, cudnn or math")] = "",
     rules: Annotated[list[str] | None, typer.Option(help="FILE.py:NAME of more rules; may be repeated")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail when an op has no rule.")] = False,
     check: Annotated[bool, typer.Option(help="Check every formula at other sizes.")] = True,
@@ -79,13 +81,14 @@ def _step(
             raise SpecError(f"{target} is an account already; {', '.join(useless)} {verb} for modules and functions")
         if strict and found.unknown:
             raise UnknownOpError("ops without a rule: " + "; ".join(map(str, found.unknown)))
-        account = found
+        account = _described(found, device, attention, check)
     else:
         account = _traced(
             found, specs or [], rules or [], loss=_loaded(loss), optimizer=_optimizer(optimizer),
             autocast=autocast or None, grad=grad == "all" or [name for name in grad.split(",") if name],
             train=not inference, accumulate=accumulate, clip=_clip(clip), set_to_none=set_to_none,
-            keep_outputs=keep_outputs, sizes=trial, strict=strict, check=check,
+            keep_outputs=keep_outputs, device=device or "cpu", attention=attention or None, sizes=trial, strict=strict,
+            check=check,
         )  # fmt: skip
     if allocator:
         account = account.with_allocator(allocator)
@@ -201,6 +204,58 @@ def memory(
         _show(lambda width: renderables(account, depth, top, floor, width))
 
 
+def _record(path: str) -> str:
+    """Refuse a file that cannot be written before the model is run."""
+    if path:
+        from symacct.files import must_be_writable
+
+        with _errors():
+            must_be_writable(path, "--record")
+    return path
+
+
+@app.command(no_args_is_help=True)
+@_of_a_step
+def verify(
+    account: "Account",
+    steps: Annotated[int, typer.Option(min=0, help="How many steps are timed; 0 for none.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of parameters, inputs and dropout.")] = 0,
+    record: Annotated[
+        str, typer.Option(help="Also keep the record as JSON", metavar="FILE.json", callback=_record)
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Run the real model on --device and lay the account beside what is seen: operators, FLOPs, memory, time.
+
+    TARGET and the options up to --check are those of `symacct trace`. Without --at the sizes of the trace are run.
+
+    **Examples**
+
+    `symacct verify examples/two_layer.py:account`
+
+    `symacct verify examples/gpt2.py:account --at B=2,L=64,H=4,Dh=16,V=500,P=64`
+
+    `symacct verify model.py:Net --build "B D" --optimizer AdamW --device cuda --at B=8,D=1024 --record run.json`
+
+    **Exit codes**: 0 all that is claimed holds; 1 something does not, or the model cannot be traced or run;
+    2 the command is wrong; 3 ops without a rule under --strict.
+    """
+    from symacct.files import replacing
+
+    described = account.program.lowering.device if account.program is not None else "cpu"
+    with _progress():
+        found = account.verify(described, steps=steps, seed=seed)
+    if record:
+        with replacing(record, "--record") as file:
+            file.write(f"{found.to_json()}\n".encode())
+    if json:
+        print(found.to_json())
+    else:
+        _show(found.renderables)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
 # -- helpers -----------------------------------------------------------------------------
 
 
@@ -234,6 +289,16 @@ def _traced(found: Any, specs: list[str], rules: list[str], **options: Any) -> "
     args = [s for s in specs if "=" not in s]
     kwargs: dict[str, Any] = dict(s.split("=", 1) for s in specs if "=" in s)
     return trace_program(found, *args, rules=more, **options, **kwargs)
+
+
+def _described(account: "Account", device: str, attention: str, check: bool) -> "Account":
+    """An account that is there already, traced anew where another device's kernels are asked for."""
+    if not device and not attention:
+        return account
+    from symacct.tracing import described
+
+    own = account.program.lowering.device if account.program is not None else ""
+    return described(account, device or own, attention or None, check)
 
 
 def _loaded(where: str) -> Any:

@@ -11,7 +11,9 @@
     │   ├── DataDependentError  an answer that only data can give
     │   └── UnknownOpError      ops without a rule, under ``strict=True``
     ├── RuleError           a rule or its pattern
-    └── CheckError          a formula that other sizes refute
+    ├── CheckError          a formula that other sizes refute
+    ├── VerifyError         a real run that cannot be made
+    └── DeviceError         a device that the table does not have, or what it lacks
 
 The message says what is wrong, where, with which sizes, and what to do.
 """
@@ -72,3 +74,11 @@ class RuleError(SymacctError):
 
 class CheckError(SymacctError):
     """A formula gave another number than a run at other sizes."""
+
+
+class VerifyError(SymacctError):
+    """The real run that an account was to be laid beside cannot be made here."""
+
+
+class DeviceError(SymacctError):
+    """The table of devices does not have what was asked for."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from symacct.errors import TraceError
+from symacct.lowering import Lowering
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Program:
     clip: Any = None  # a norm, or a function of the parameters
     set_to_none: bool = True
     keep_outputs: bool = False
+    lowering: Lowering = field(default_factory=Lowering)
 
 
 class Loop:

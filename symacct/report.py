@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from symacct.account import CONVENTION, Account, Phase
+from symacct.account import Account, Phase
 from symacct.printing import formula, quantity, text
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def footer(account: Account) -> list[str]:
             "at a size of 1 eager PyTorch may skip copies and broadcasts that other sizes need: bytes and pointwise "
             "may be a little too high (trace with that axis given as 1 for the exact figure)"
         )
-    lines.append(CONVENTION)
+    lines.append(account.convention)
     return lines
 
 
@@ -283,7 +283,7 @@ def to_json(account: Account, depth: int | None = None) -> str:
         "torch": torch.__version__,
         "target": account.title,
         "inputs": account.inputs,
-        "convention": CONVENTION,
+        "convention": account.convention,
         **basis(account),
         "unknown": [{"op": u.op, "count": u.count, "places": list(u.places)} for u in account.unknown],
         "tensors": {name: entry(lambda a, name=name: getattr(a, name)) for name in held},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from symacct.capture import Step, run_step
 from symacct.check import check as check_account
 from symacct.dim import Dim, named_dims, plain, symbol
 from symacct.errors import DimError, SpecError, TargetError, TraceError, UnknownOpError
+from symacct.lowering import Lowering
 from symacct.program import Program
 from symacct.progress import say
 from symacct.rule import Rules
@@ -38,6 +40,8 @@ def trace(
     set_to_none: bool = True,
     keep_outputs: bool = False,
     allocator: str = "logical",
+    device: str = "cpu",
+    attention: str | None = None,
     sizes: Mapping[str, int] | None = None,
     strict: bool = False,
     rules: Rules | None = None,
@@ -58,8 +62,11 @@ def trace(
     norm to which gradients are clipped, or a function of the parameters that clips. ``set_to_none=False``:
     gradients are zeroed between steps, not freed. ``keep_outputs``: the caller holds the model's
     output until the step ends. ``allocator``: "logical" bytes, or "cuda" for memory in blocks of 512
-    bytes (`Account.with_allocator`). ``sizes``: trial sizes of dims. ``strict``: ops
-    without a rule are an error. ``rules``: instead of the default ones. ``check=False``: do not
+    bytes (`Account.with_allocator`). ``device``: whose kernels are described, "cpu" or "cuda"; it need not be here
+    (`symacct.lowering`, `Account.lowering`). ``attention``: with "cuda" the kernel of
+    ``scaled_dot_product_attention``: "flash", "efficient", "cudnn" or "math"; by default what PyTorch takes, before
+    cuDNN's, which it prefers on Hopper and Blackwell with a cuDNN above 9.15. ``sizes``: trial sizes of dims.
+    ``strict``: ops without a rule are an error. ``rules``: instead of the default ones. ``check=False``: do not
     check the formulas at other sizes.
 
     Raises `SpecError`, `TargetError`, `TraceError` (`DataDependentError`, `UnknownOpError`), `CheckError`.
@@ -76,30 +83,53 @@ def trace(
     if clip is not None and not callable(clip) and (isinstance(clip, bool) or not isinstance(clip, (int, float))):
         raise SpecError(f"clip: expected the norm to clip to, or a function of the parameters, got {clip!r}")
     program = Program(
-        target, args, kwargs, loss, optimizer, _dtype(autocast), train, accumulate, clip, set_to_none, keep_outputs
+        target, args, kwargs, loss, optimizer, _dtype(autocast), train, accumulate, clip, set_to_none, keep_outputs,
+        Lowering(device, attention),
     )  # fmt: skip
-    say(f"tracing {_title(target)}")
-    step, trial = _run(program, trial, set(sizes or ()))
     if rules is None:
         from symacct.rules import default_rules
 
         rules = default_rules()
-    made = build_of(target)
-    say("costing the graph")
-    account = Account(
-        step,
-        rules,
-        title=_title(target),
-        inputs=_inputs_text(args, kwargs),
-        assumptions=settle((*(made.scope.assumptions.values() if made else ()), *step.assumptions)),
-        trial_sizes={name: plain(size) for name, size in trial.items()},
-        program=program,
-    ).with_allocator(allocator)
+    account = _account(program, trial, set(sizes or ()), rules).with_allocator(allocator)
     if strict and account.unknown:
         raise UnknownOpError(
             f"ops without a rule: {'; '.join(map(str, account.unknown))}; add rules for them (rules=), or drop strict"
         )
-    if check and trial:
+    return _checked(account, program) if check else account
+
+
+def described(account: Account, device: str, attention: str | None = None, check: bool = True) -> Account:
+    """An account of the same step by the kernels of another device, or with other attention: a trace anew."""
+    program = account.program
+    if program is None:
+        raise TargetError("the account has no program to trace anew; make it with sa.trace")
+    program = replace(program, lowering=Lowering(device, attention))
+    made = build_of(program.target)
+    built: dict[str, Dim] = dict(made.dims) if made else {}
+    others = {name: size for name, size in account.trial_sizes.items() if name not in built}
+    trial = built | named_dims(others, others, built)
+    again = _account(program, trial, set(trial), account.rules).with_allocator(account.allocator)
+    return _checked(again, program) if check else again
+
+
+def _account(program: Program, trial: dict[str, Dim], given: set[str], rules: Rules) -> Account:
+    say(f"tracing {_title(program.target)}")
+    step, trial = _run(program, trial, given)
+    made = build_of(program.target)
+    say("costing the graph")
+    return Account(
+        step,
+        rules,
+        title=_title(program.target),
+        inputs=_inputs_text(program.args, program.kwargs),
+        assumptions=settle((*(made.scope.assumptions.values() if made else ()), *step.assumptions)),
+        trial_sizes={name: plain(size) for name, size in trial.items()},
+        program=program,
+    )
+
+
+def _checked(account: Account, program: Program) -> Account:
+    if account.trial_sizes:
         checked = check_account(account, program)
         account.checked, account.assumptions = checked.sizes, checked.assumptions
     return account
