@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symacct.account import Account
 from symacct.errors import MissingSizeError, SpecError
+from symacct.files import must_be_writable, replacing
 from symacct.memory_report import binary
 from symacct.printing import quantity
 from symacct.storages import KINDS
@@ -40,12 +40,7 @@ def ready(path: str | Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise SpecError(f"plot: {path} ends in neither {' nor '.join(SUFFIXES)}, the two kinds of picture there are")
     _library()
-    if not os.path.isdir(path.parent):  # unlike Path.is_dir it does not raise where a name is too long
-        raise SpecError(f"plot: there is no folder {path.parent} to write {path.name} to")
-    if os.path.isdir(path):
-        raise SpecError(f"plot: {path} is a folder")
-    if not os.access(path.parent, os.W_OK):
-        raise SpecError(f"plot: nothing may be written to the folder {path.parent}")
+    must_be_writable(path, "plot")
 
 
 def plot_memory(account: Account, path: str | Path | None = None, step: str = "later") -> Figure:
@@ -87,17 +82,9 @@ def _library() -> Any:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """Write the picture under another name first, so that nothing half-written is ever at ``path``."""
-    part = path.with_name(f".symacct.{os.getpid()}.part")
     kind = path.suffix.lower().removeprefix(".")
-    try:
-        with open(part, "wb") as file:
-            figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
-        os.replace(part, path)
-    except OSError as error:
-        raise SpecError(f"plot: {path} cannot be written: {error.strerror or error}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path, "plot") as file:
+        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 # -- the picture -------------------------------------------------------------------------
