@@ -19,7 +19,7 @@ KINDS = (
     "parameters", "buffers", "optimizer state", "gradients", "inputs", "activations", "outputs", "temporaries",
 )  # fmt: skip
 ALLOCATORS = ("logical", "cuda")
-_BLOCK = 512  # bytes: what CUDA's caching allocator rounds small and large requests up to
+BLOCK = 512  # bytes: what CUDA's caching allocator rounds small and large requests up to
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Storages:
     def _rounded(self, size: Size) -> Size:
         if self.allocator != "cuda":
             return size
-        return _BLOCK * (-(-size // _BLOCK) if isinstance(size, int) else sympy.ceiling(size / _BLOCK))
+        return BLOCK * (-(-size // BLOCK) if isinstance(size, int) else sympy.ceiling(size / BLOCK))
 
     @cached_property
     def numbers(self) -> list[Any]:

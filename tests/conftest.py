@@ -38,6 +38,12 @@ def _account(name):
 
 
 @pytest.fixture(scope="session")
+def example_names():
+    """The names of all examples."""
+    return sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.fixture(scope="session")
 def example():
     """The module of an example by name, loaded once."""
     return _example

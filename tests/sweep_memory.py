@@ -22,19 +22,19 @@ def row_of(config, largest):
 
     runs = list(runs_of(*config))
     equal = sum(differences(*run) == [] for _, run in runs)
-    for _, (_, parts, _) in runs:
-        for call in (call for part in parts for call in part.calls.values() if call.scratch):
-            if call.op not in largest or call.scratch > largest[call.op].scratch:
-                largest[call.op] = call
-    sizes, (account, parts, _) = runs[-1]
-    first, later = parts
-    real = (first.peak, later.peak, later.at("forward"), later.end)
+    for _, (_, run) in runs:
+        for use in (use for step in run.steps for use in step.uses.values() if use.scratch):
+            if use.packet not in largest or use.scratch > largest[use.packet].scratch:
+                largest[use.packet] = use
+    sizes, (account, run) = runs[-1]
+    first, later = run.steps
+    real = (first.peak, later.peak, later.forward, later.rest)
     name, optimizer, checkpointing, autocast = config
     cells = [
         name, optimizer, "yes" if checkpointing else "", "bf16" if autocast else "",
         ", ".join(f"{n}={s}" for n, s in sizes.items()),
         *(f"{n:,}" for n in real),
-        f"{max(p.raw_peak for p in parts) / account.peak_bytes - 1:+.2%}",
+        f"{max(step.raw_peak for step in run.steps) / account.peak_bytes - 1:+.2%}",
         f"{len(first.sequence)} + {len(later.sequence)}",
         f"{equal} of {len(runs)}",
     ]  # fmt: skip
@@ -57,19 +57,19 @@ def grid():
 
 def scratch(largest):
     """The table of what operators allocate and free."""
-    from allocator import SCRATCH
+    from symacct.verify.scratch import SCRATCH
 
     families = {}
     for op, bound in SCRATCH.items():
         families.setdefault(bound, []).append(op)
     lines = [_line(("operators", "what they allocate", "largest in the grid", "bound there")), "|---|---|---|--:|"]
     for bound, ops in families.items():
-        names = ", ".join(f"`{op.removeprefix('aten::')}`" for op in ops)
-        seen = max((largest[op] for op in ops if op in largest), key=lambda call: call.scratch, default=None)
+        names = ", ".join(f"`{op.removeprefix('aten.')}`" for op in ops)
+        seen = max((largest[op] for op in ops if op in largest), key=lambda use: use.scratch, default=None)
         example = ("none there", "")
         if seen is not None:
-            operands = ", ".join(f"{list(shape)} {str(dtype).removeprefix('torch.')}" for shape, dtype in seen.operands)
-            example = f"{seen.scratch:,} by `{seen.op.removeprefix('aten::')}` on {operands}", f"{seen.bound:,}"
+            operands = ", ".join(f"{list(o.shape)} {str(o.dtype).removeprefix('torch.')}" for o in seen.operands)
+            example = f"{seen.scratch:,} by `{seen.packet.removeprefix('aten.')}` on {operands}", f"{seen.bound():,}"
         lines.append(_line((names, " ".join(bound.__doc__.split()), *example)))
     return lines
 
@@ -78,11 +78,11 @@ def _line(cells):
     return "| " + " | ".join(cells) + " |"
 
 
-def write(name, lines):
-    """Put lines between the markers of a name."""
-    before, _, rest = PAGE.read_text().partition(BEGIN.format(name))
+def write(name, lines, page=PAGE):
+    """Put lines between the markers of a name on a page."""
+    before, _, rest = page.read_text().partition(BEGIN.format(name))
     after = rest.partition(END.format(name))[2]
-    PAGE.write_text(before + BEGIN.format(name) + "\n" + "\n".join(lines) + "\n\n" + END.format(name) + after)
+    page.write_text(before + BEGIN.format(name) + "\n" + "\n".join(lines) + "\n\n" + END.format(name) + after)
 
 
 def main(writing):

@@ -15,7 +15,7 @@ ROOT = Path(symacct.__file__).parent
 # From left to right: nothing imports what stands to its right.
 ORDER = [
     ["errors", "progress"],
-    ["cost"],
+    ["cost", "files", "hardware"],
     ["printing"],
     ["pattern"],
     ["rule"],
@@ -26,6 +26,8 @@ ORDER = [
     ["dim"],
     ["symnode", "sources"],
     ["torch_private"],
+    ["attention", "autocast"],
+    ["lowering"],
     ["calls", "dim_mode", "specs", "program", "surroundings"],
     ["record", "trees"],
     ["lifetimes"],
@@ -41,21 +43,43 @@ ORDER = [
     ["account"],
     ["graph", "check", "report"],
     ["memory_report"],
-    ["plot"],
+    ["plot", "verify"],
     ["tracing"],
     ["targets"],
     ["cli"],
     ["__main__"],
 ]
-RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+# The same within the package `verify`.
+VERIFY = [
+    ["findings", "profiled", "ranges", "perf", "bench"],
+    ["scratch", "concrete", "operators", "ceilings"],
+    ["course", "flops", "bytes", "bound", "counters"],
+    ["allocations", "pairing", "cuda_memory", "timing"],
+    ["memory"],
+    ["verification"],
+    ["verifying"],
+]
 # Methods of Account that hand over to what stands to the right of it import that when they are called.
-LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot")}
+LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot", "verify")}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def label(path):
+    """ "account", "verify.flops"."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def ranks(order):
+    """How far to the right each name stands."""
+    return {name: rank for rank, names in enumerate(order) for name in names}
 
 
 def imports(path):
-    """(module, at top level) for each module of symacct that a file imports."""
+    """(module, at top level) for each module of symacct that a file imports, "verify.flops" of a package's own."""
     tree = ast.parse(path.read_text())
-    top = set(ast.walk(ast.Module([n for n in tree.body if not isinstance(n, (ast.FunctionDef, ast.ClassDef))], [])))
+    later = (ast.FunctionDef, ast.ClassDef)
+    now = [n for n in tree.body if not isinstance(n, later) and not ast.unparse(n).startswith("if TYPE_CHECKING")]
+    top = set(ast.walk(ast.Module(now, [])))
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "symacct":
@@ -63,20 +87,26 @@ def imports(path):
         elif isinstance(node, ast.Import):
             names = [a.name for a in node.names if a.name.startswith("symacct.")]
         for name in names:
-            yield name.split(".")[1], node in top
+            yield name.removeprefix("symacct."), node in top
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [p for p in FILES if p.stem != "__init__"], ids=label)
 def test_imports_point_left(path):
-    """No file imports one that stands to its right."""
-    if path.stem == "__init__":
-        return
-    assert path.stem in RANK
-    for module, top in imports(path):
-        if module in RANK and (path.stem, module) not in LATE:
-            assert RANK[module] <= RANK[path.stem], f"{path.stem} imports {module}"
-        if (path.stem, module) in LATE:
-            assert not top
+    """No file imports one that stands to its right, in the package and within a package of it."""
+    package, _, file = label(path).rpartition(".")
+    for order, own, within in ((ORDER, package or file, ""), (VERIFY, file, "verify.")):
+        if within and package != "verify":
+            continue
+        rank = ranks(order)
+        assert own in rank
+        for module, top in imports(path):
+            name = module.removeprefix(within).split(".")[0]
+            if not module.startswith(within) or name not in rank or (within == "" and name == own):
+                continue
+            if (own, name) in LATE:
+                assert not top
+            else:
+                assert rank[name] <= rank[own], f"{label(path)} imports {module}"
 
 
 def test_rules_need_no_torch():
@@ -86,7 +116,7 @@ def test_rules_need_no_torch():
     ).parent.glob("*.py"):
         text = path.read_text()
         assert "import torch" not in text
-        for module, _ in imports(path):
+        for module in (name.split(".")[0] for name, _ in imports(path)):
             assert module in ("cost", "rule", "rules", "pattern", "errors"), f"rules/{path.name} imports {module}"
 
 
@@ -98,8 +128,8 @@ def _rules():
 
 def test_private_torch_is_in_one_file():
     """Only torch_private.py imports or names what torch keeps to itself."""
-    for path in ROOT.glob("*.py"):
-        if path.stem == "torch_private":
+    for path in FILES:
+        if label(path).split(".")[0] == "torch_private":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
@@ -160,7 +190,7 @@ def test_public_names():
 
 def test_public_functions_and_classes_are_documented():
     """Every function, class and method without a leading underscore has a docstring, and so has every file."""
-    for path in [*ROOT.glob("*.py"), *_rules().parent.glob("*.py")]:
+    for path in [*FILES, *_rules().parent.glob("*.py")]:
         tree = ast.parse(path.read_text())
         assert ast.get_docstring(tree), path
         public = (ast.FunctionDef, ast.ClassDef)

@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from allocator import SCRATCH, Call, Part, differences, infer, plain_kernels, train, unexplained
+from allocator import differences, infer, plain_kernels, train
 from sweep_memory import PAGE
 from torch import nn, optim
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, set_checkpoint_early_stop
@@ -33,6 +33,9 @@ from transformers import (
 
 import symacct as sa
 from symacct.specs import spec
+from symacct.verify.memory import memory_part
+from symacct.verify.profiled import Allocated, Called, Operand, Point, Seen
+from symacct.verify.scratch import SCRATCH
 
 logging.set_verbosity_error()
 
@@ -235,7 +238,7 @@ def at_sizes(builder, sizes):
 
 
 def runs(builder, inputs, sizes, **options):
-    """Trace once; at each of the sizes a real run: (sizes, (account at them, parts, bytes of optimizer state)).
+    """Trace once; at each of the sizes a real run: (sizes, (account at them, run)).
 
     Inputs are named, or one spec for a module that takes one tensor.
     """
@@ -244,7 +247,7 @@ def runs(builder, inputs, sizes, **options):
     for each in sizes:
         real = real_inputs(specs, each)
         args, kwargs = ((), real) if named else (real.values(), {})
-        yield each, (account.at(**each), *train(at_sizes(builder, each), *args, **kwargs, **options))
+        yield each, (account.at(**each), train(at_sizes(builder, each), *args, **kwargs, **options))
 
 
 def agree(*args, **options):
@@ -382,8 +385,8 @@ def test_inference_is_as_in_a_real_run(name, autocast):
     builder = model.maker(False)
     account = sa.trace(sa.build(builder), train=False, autocast=dtype, check=False, **model.inputs)
     for sizes in sizes_of(name, "inference"):
-        parts = infer(at_sizes(builder, sizes), autocast=dtype, **real_inputs(model.inputs, sizes))
-        assert differences(account.at(**sizes), parts) == []
+        run = infer(at_sizes(builder, sizes), autocast=dtype, **real_inputs(model.inputs, sizes))
+        assert differences(account.at(**sizes), run) == []
 
 
 # -- programs ----------------------------------------------------------------------------
@@ -593,7 +596,7 @@ def test_storages_are_the_same_with_onednn(autocast):
     for sizes in sizes_of("cnn", "oneDNN"):
         inputs = real_inputs(model.inputs, sizes)
         run = train(at_sizes(builder, sizes), kernels=partial(plain_kernels, onednn=True), **inputs, **options)
-        assert differences(account.at(**sizes), *run, spare=2**15) == []
+        assert differences(account.at(**sizes), run, spare=2**15) == []
 
 
 @pytest.mark.parametrize("name", ["mlp", "gpt2"])
@@ -606,7 +609,7 @@ def test_scratch_of_two_threads_is_in_bounds(name):
     for sizes in sizes_of(name, "threads"):
         inputs = real_inputs(model.inputs, sizes)
         run = train(at_sizes(model.maker(False), sizes), kernels=two_threads, **inputs, **options)
-        assert differences(account.at(**sizes), *run) == []
+        assert differences(account.at(**sizes), run) == []
 
 
 # -- the comparison itself -----------------------------------------------------------------
@@ -615,30 +618,35 @@ def test_scratch_of_two_threads_is_in_bounds(name):
 def test_the_comparison_sees_other_sizes_and_other_programs():
     """An account at other sizes, of another optimizer, or of outputs that are held has other births and deaths."""
     account = sa.trace(sa.build(two_layers), "B D", optimizer=optim.AdamW, check=False)
-    parts, state = train(two_layers(40, 24), torch.randn(17, 40), optimizer=optim.AdamW)
-    assert differences(account.at(B=17, D=40, K=24), parts, state) == []
-    assert differences(account.at(B=17, D=40, K=25), parts, state) != []
-    held, _ = train(two_layers(40, 24), torch.randn(17, 40), optimizer=optim.AdamW, keep_outputs=True)
-    assert any("births and deaths" in text for text in differences(account.at(B=17, D=40, K=24), held, state))
-    parts, state = train(two_layers(40, 24), torch.randn(17, 40), optimizer=optim.SGD)
-    found = differences(account.at(B=17, D=40, K=24), parts, state)
-    assert {"optimizer state", "step 1, peak", "step 2, at rest"} <= {text.partition(":")[0] for text in found}
+    run = train(two_layers(40, 24), torch.randn(17, 40), optimizer=optim.AdamW)
+    assert differences(account.at(B=17, D=40, K=24), run) == []
+    assert differences(account.at(B=17, D=40, K=25), run) != []
+    held = train(two_layers(40, 24), torch.randn(17, 40), optimizer=optim.AdamW, keep_outputs=True)
+    assert any("live on until after" in text for text in differences(account.at(B=17, D=40, K=24), held))
+    run = train(two_layers(40, 24), torch.randn(17, 40), optimizer=optim.SGD)
+    found = differences(account.at(B=17, D=40, K=24), run)
+    assert {"optimizer's state", "peak, first step", "at rest, later step"} <= {t.partition(":")[0] for t in found}
 
 
 def test_scratch_that_the_table_does_not_have_is_a_difference():
     """An unknown operator is allowed nothing, a known one no more than its formula."""
     account = sa.trace(sa.build(two_layers), "B D", check=False).at(B=17, D=40, K=24)
-    matrix = ((4, 5), torch.float32)
-    for op, scratch, allowed in (("aten::unheard_of", 4, 0), ("aten::mm", 161, 160), ("aten::mm", 160, 160)):
-        part = Part("step 1", calls={0: Call(op, [matrix, matrix], scratch=scratch)}, raw_peak=1000)
-        wanted = [f"step 1: {op} on {[matrix, matrix]} allocated {scratch} bytes of scratch, allowed {allowed}"]
-        assert unexplained(part, 1000, account) == (wanted if scratch > allowed else [])
+    matrix = Operand((4, 5), (5, 1), torch.float32)
+    limits = {"aten.unheard_of.default": "not in the table of operators with scratch", "aten.mm.default": "160 allowed"}
+    for op, scratch in (("aten.unheard_of.default", 4), ("aten.mm.default", 161), ("aten.mm.default", 160)):
+        call = Called(2, 5, op, (matrix, matrix), index=0)
+        memory = [Allocated(3, scratch, 1, "cpu", call=0), Allocated(4, -scratch, 1, "cpu", call=0)]
+        seen = Seen([call], [Point(0, "step 1"), Point(1, "start"), call, *memory, Point(6, "end")])
+        found = [r for r in memory_part(account, seen, {}, alive=0).residuals if "scratch" in r.text]
+        text = f"{scratch} bytes of scratch on float32[4, 5], float32[4, 5], {limits[op]}"
+        wanted = [(op, text, {"aten.unheard_of.default": 4, "aten.mm.default": 1}[op])] if scratch != 160 else []
+        assert [(r.op, r.text, r.amount) for r in found] == wanted
 
 
 def test_the_page_names_every_operator_with_scratch():
     """docs/memory.md lists the operators of the table."""
     text = PAGE.read_text()
-    assert [op for op in SCRATCH if f"`{op.removeprefix('aten::')}`" not in text] == []
+    assert [op for op in SCRATCH if f"`{op.removeprefix('aten.')}`" not in text] == []
 
 
 def test_the_page_has_the_whole_grid():
