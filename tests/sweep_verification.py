@@ -138,7 +138,6 @@ def main(writing):
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(TESTS / "support"))
-    import sitecustomize  # noqa: F401 - makes torchvision, which transformers looks for, importable
+    import conftest  # noqa: F401 - makes torchvision, which transformers looks for, importable
 
     raise SystemExit(main("--write" in sys.argv))

@@ -49,7 +49,11 @@ ORDER = [
     ["cli"],
     ["__main__"],
 ]
-# The same within the package `verify`.
+# The same within the packages of it.
+TORCH_PRIVATE = [
+    ["autograd", "cuda_shapes", "fake", "operators", "patches", "profiler"],
+    ["cuda", "shapes"],
+]
 VERIFY = [
     ["findings", "profiled", "ranges", "perf", "bench"],
     ["scratch", "concrete", "operators", "ceilings"],
@@ -94,14 +98,15 @@ def imports(path):
 def test_imports_point_left(path):
     """No file imports one that stands to its right, in the package and within a package of it."""
     package, _, file = label(path).rpartition(".")
-    for order, own, within in ((ORDER, package or file, ""), (VERIFY, file, "verify.")):
-        if within and package != "verify":
+    inner = {"verify": VERIFY, "torch_private": TORCH_PRIVATE}
+    for order, own, within in ((ORDER, package or file, ""), (inner.get(package), file, f"{package}.")):
+        if order is None:
             continue
         rank = ranks(order)
         assert own in rank
         for module, top in imports(path):
             name = module.removeprefix(within).split(".")[0]
-            if not module.startswith(within) or name not in rank or (within == "" and name == own):
+            if not module.startswith(within) or name not in rank or name == own:
                 continue
             if (own, name) in LATE:
                 assert not top
@@ -126,8 +131,8 @@ def _rules():
     return Path(symacct.rules.__file__)
 
 
-def test_private_torch_is_in_one_file():
-    """Only torch_private.py imports or names what torch keeps to itself."""
+def test_private_torch_is_in_one_place():
+    """Only the package torch_private imports or names what torch keeps to itself."""
     for path in FILES:
         if label(path).split(".")[0] == "torch_private":
             continue

@@ -2,13 +2,16 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from typer.testing import CliRunner
 
 import symacct as sa
+from symacct.cli import app
 from symacct.errors import SpecError, VerifyError
 
 # -- every example, at three sizes -------------------------------------------------------
@@ -403,3 +406,132 @@ def test_markdown_has_the_same_tables(verification):
     text = verification.to_markdown()
     assert text.startswith("## `Planted(f32[B, D])`")
     assert text.count("### ") == len(verification.parts)
+
+
+# -- gaps of FlopCounterMode ---------------------------------------------------------------
+
+
+PROGRAMS = {  # gap's operator: program, specs
+    "aten.mv": (lambda a, b: torch.mv(a, b), ("M N", "N")),
+    "aten.dot": (lambda a, b: torch.dot(a, b), ("N", "N")),
+    "aten.vdot": (lambda a, b: torch.vdot(a, b), ("N", "N")),
+    "aten.addmv": (lambda a, b, c: torch.addmv(a, b, c), ("M", "M N", "N")),
+    "aten.addbmm": (lambda a, b, c: torch.addbmm(a, b, c), ("M K", "B M N", "B N K")),
+    "aten.mm": (lambda a, b: a @ b, ("c64[M, N]", "c64[N, K]")),
+    "aten.bmm": (lambda a, b: torch.bmm(a, b), ("c64[B, M, N]", "c64[B, N, K]")),
+}
+DIMS = {"B": 3, "M": 5, "N": 7, "K": 4}
+
+
+@pytest.mark.parametrize("op", PROGRAMS)
+def test_a_known_gap_is_compared_all_the_same(op):
+    """What FlopCounterMode does not count, or counts wrongly, has a second opinion, and its figure says so."""
+    program, specs = PROGRAMS[op]
+    account = sa.trace(program, *specs, train=False)
+    found = account.verify(at={n: s for n, s in DIMS.items() if n in account.dims}, steps=0)
+    assert failing(found) == {}
+    (figure,) = found.part("FLOPs").figures
+    assert figure.name == f"{op} x1"
+    assert (figure.verdict, figure.predicted) == ("known gap", figure.measured)
+    assert figure.note.startswith("FlopCounterMode counts ")
+
+
+def test_the_gap_of_grouped_convolutions_is_compared_group_by_group():
+    """Forward is counted right, both gradients by as many small dense ones."""
+    account = sa.trace(
+        sa.build(lambda C: nn.Conv1d(4 * C, 8 * C, 3, groups=4)), "B C4 12", grad=True, sizes={"C4": 352}
+    )
+    found = account.verify(at={"B": 2, "C": 3, "C4": 12}, steps=0)
+    assert failing(found) == {}
+    verdicts = {f.name: f.verdict for f in found.part("FLOPs").figures}
+    assert verdicts == {"aten.convolution x1": "equal", "aten.convolution_backward x1": "known gap"}
+    assert found.figure("aten.convolution_backward x1").note.startswith("FlopCounterMode counts ")
+
+
+def test_what_nothing_else_counts_is_reported_as_absent():
+    """FLOPs of an operator that FlopCounterMode has no formula for, nor torch another: no verdict of equality."""
+    account = sa.trace(lambda a, b, w: F.bilinear(a, b, w), "B M", "B N", "K M N", train=False)
+    found = account.verify(at=DIMS, steps=0)
+    (figure,) = (f for f in found.part("FLOPs").figures if f.verdict == "absent")
+    assert figure.name.startswith("aten._trilinear")
+    assert figure.measured is None
+    assert found.holds
+
+
+# -- the command line ----------------------------------------------------------------------
+
+FILE = str(Path(__file__).parent / "data" / "cli_models.py")
+
+
+def command(*arguments):
+    """Run `symacct verify ARGUMENTS`: exit code, standard output, standard error."""
+    result = CliRunner().invoke(app, ["verify", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command_line_verifies(tmp_path):
+    """Tables, a record beside them, exit code 0 where all holds."""
+    record = tmp_path / "run.json"
+    options = ("--build", "B D", "--optimizer", "AdamW", "--at", "B=3,D=6,K=5", "--steps", "0", "--record", str(record))
+    code, out, err = command(f"{FILE}:Net", *options)
+    assert (code, err) == (0, "")
+    assert "holds: operators, FLOPs, bytes, memory" in out
+    assert json.loads(record.read_text())["holds"] is True
+
+
+def test_the_command_line_prints_json():
+    """--json is one document."""
+    code, out, _ = command(f"{FILE}:matmul", "B D", "D K", "--at", "B=2,D=3,K=5", "--steps", "0", "--json")
+    assert code == 0
+    assert json.loads(out)["sizes"] == {"B": 2, "D": 3, "K": 5}
+
+
+def test_the_command_line_fails_where_something_does_not_hold():
+    """A wrong rule: exit code 1, and the residual at its node."""
+    rules = f"{Path(__file__).parent / 'data' / 'cli_models.py'}:wrong_rules"
+    code, out, _ = command(f"{FILE}:matmul", "B D", "D K", "--at", "B=2,D=3,K=5", "--steps", "0", "--rules", rules)
+    assert code == 1
+    assert "FAILS: FLOPs" in out
+    assert "90 FLOP by our rule, 60 by FlopCounterMode" in " ".join(out.split())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_the_command_line_says_what_is_missing(tmp_path):
+    """No CUDA: exit code 1 and a sentence. A record that cannot be written: 2, before anything runs."""
+    code, _, err = command(f"{FILE}:matmul", "B D", "D K", "--at", "B=2,D=3,K=5", "--device", "cuda")
+    assert (code, err.splitlines()) == (1, [err.strip()])
+    assert "torch sees no CUDA device here" in err
+    code, _, err = command(f"{FILE}:matmul", "B D", "D K", "--record", str(tmp_path / "no" / "run.json"))
+    assert code == 2
+    assert "--record: there is no folder" in err
+
+
+def test_an_account_can_be_described_for_another_device():
+    """--device traces an account that is there already anew, with the kernels of that device."""
+    from symacct.tracing import described
+
+    account = sa.trace(sa.build(lambda D: nn.Sequential(nn.Linear(D, D), nn.Dropout())), "B D", check=False)
+    assert "aten.native_dropout.default" not in account.by_op()
+    again = described(account, "cuda", check=False)
+    assert "aten.native_dropout.default" in again.by_op()
+    assert again.trial_sizes == account.trial_sizes
+    assert again.params == account.params
+
+
+# -- the page ------------------------------------------------------------------------------
+
+
+def test_the_page_has_the_gaps_and_the_records():
+    """The generated tables of docs/verification.md are those of the code and of docs/runs; every run there holds."""
+    import sweep_verification as sweep
+
+    page = sweep.PAGE.read_text()
+    for name, lines in (("gaps", sweep.gaps()), ("runs", sweep.runs())):
+        begin, end = f"<!-- begin generated {name} -->\n\n", f"\n\n<!-- end generated {name} -->"
+        assert page.partition(begin)[2].partition(end)[0] == "\n".join(lines)
+    grid = page.partition("<!-- begin generated grid -->")[2].partition("<!-- end generated grid -->")[0]
+    rows = [line for line in grid.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 3 * len(RANGES) + 48
+    assert all(row.endswith("| yes |") for row in rows)

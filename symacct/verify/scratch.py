@@ -125,6 +125,12 @@ def product(use: Use) -> int:
     return _copied(use) + use.results
 
 
+@_allocates("_trilinear")
+def products(use: Use) -> int:
+    """The product of two operands and copies of all, for one slice of what is summed at a time."""
+    return _copied(use) + 2 * use.results
+
+
 @_allocates("convolution")
 def convolution(use: Use) -> int:
     """The unfolded input ("im2col"): kernel elements times input channels for each place of the output; for groups

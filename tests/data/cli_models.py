@@ -63,3 +63,12 @@ def account():
 
 def made():
     return net
+
+
+wrong_rules = Rules("wrong")
+
+
+@wrong_rules.flops("aten.mm", "m k, k n -> m n")
+def three(m, k, n):
+    """Three FLOP per multiply-add, which no convention has."""
+    return 3 * m * k * n
