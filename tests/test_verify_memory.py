@@ -566,15 +566,18 @@ def test_what_the_record_has_on_the_host_is_left_out():
 
 
 def readings_of(account, workspace=0, more=0):
-    """What CUDA's allocator would say of a later step."""
-    found = {}
+    """What CUDA's allocator would say of a later step; AdamW's step counters, four bytes each, stay on the host."""
+    found, counters = {}, sum(held.meta.shape == () for held in account.step.state)
     for what, allocator in (("requested", "logical"), ("allocated", "cuda")):
         timeline = account.with_allocator(allocator).memory.later
+        workspace_here = workspace - counters * (512 if what == "allocated" else 4)
         at_end = timeline.bytes_of(timeline.alive_at(10**9))
         now = {"start": timeline.moments[0].nbytes, "forward": timeline.after("forward"), "end": at_end}
         for name, nbytes in now.items():
-            found.setdefault(name, {})[f"{what}_bytes.all.current"] = nbytes + workspace + more * (what == "allocated")
-        found["end"][f"{what}_bytes.all.peak"] = timeline.peak.nbytes + workspace + more * (what == "allocated")
+            found.setdefault(name, {})[f"{what}_bytes.all.current"] = (
+                nbytes + workspace_here + more * (what == "allocated")
+            )
+        found["end"][f"{what}_bytes.all.peak"] = timeline.peak.nbytes + workspace_here + more * (what == "allocated")
     for name in ("start", "forward", "end"):
         found[name] |= {"reserved_bytes.all.current": 2**21, "reserved_bytes.all.peak": 2**22}
     return {**found, "workspace": workspace}
@@ -639,3 +642,13 @@ def test_random_states_stay_on_the_host():
     figures = {f.name: f for f in memory_stats_part(account, readings).figures}
     assert kept
     assert figures["requested, forward"].verdict == figures["allocated, forward"].verdict == EQUAL
+
+
+@pytest.mark.parametrize(("how", "counters"), [({}, 2), ({"foreach": True}, 2), ({"fused": True}, 0)])
+def test_step_counters_stay_on_the_host_unless_one_kernel_does_the_update(how, counters):
+    """torch's optimizers make them there; a fused update wants them beside the parameters."""
+    from symacct.verify.course import host_storages
+
+    build = sa.build(lambda D: nn.Linear(D, D))
+    account = sa.trace(build, "B D", optimizer=partial(torch.optim.AdamW, **how), device="cuda", check=False)
+    assert len(host_storages(account.step)) == counters

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from symacct.capture import Step
 from symacct.record import Node, Record
 from symacct.timeline import Timeline, alive_after
 from symacct.verify.profiled import Called
@@ -98,7 +99,7 @@ def predicted(timeline: Timeline, device: str = "cpu") -> Course:
     Raises `MissingSizeError` where dims have no sizes.
     """
     storages, record = timeline.storages, timeline.storages.record
-    host = host_storages(record) if device != "cpu" else set()
+    host = host_storages(storages.step) if device != "cpu" else set()
     sizes = [0 if n in host else size for n, size in enumerate(storages.numbers)]
     begin, end = timeline.alive_at(0), timeline.alive_at(2 * len(record.events))
     forward = timeline.marks("forward")
@@ -156,16 +157,20 @@ def _replay(course: Course, timeline: Timeline, sizes: Sequence[int], stays: Col
     course.births = order.births
 
 
-def host_storages(record: Record) -> set[int]:
+def host_storages(step: Step) -> set[int]:
     """The storages that stay on the host: copies of a generator's state, and what the record itself has on a CPU.
 
-    A record that knows no other device describes the program's tensors as they are on whichever it runs.
+    A record that knows no other device describes the program's tensors as they are on whichever it runs. Of those
+    torch's optimizers make their step counters on the host, unless one kernel does the whole update.
     """
-    random = {value.storage for value in record.values if value.origin == "random state"}
+    record = step.record
+    found = {value.storage for value in record.values if value.origin == "random state"}
     devices = {value.storage: record.layouts[value.layout][4].type for value in record.values}
-    if set(devices.values()) == {"cpu"}:
-        return random
-    return random | {storage for storage, device in devices.items() if device == "cpu"}
+    if set(devices.values()) != {"cpu"}:
+        return found | {storage for storage, device in devices.items() if device == "cpu"}
+    if any(node.op.startswith("aten._fused_") for node in record.nodes if node.phase == "optimizer"):
+        return found
+    return found | {held.storage for held in step.state if held.meta.shape == ()}
 
 
 def _written_numbers(record: Record, sizes: Sequence[int]) -> set[int]:

@@ -54,7 +54,7 @@ class _Expected:
     def __init__(self, account: Account) -> None:
         self.timeline: Timeline = account.memory.later
         storages = self.timeline.storages
-        host = host_storages(storages.record)
+        host = host_storages(storages.step)
         self.sizes = [0 if n in host else size for n, size in enumerate(storages.numbers)]
 
     def at(self, name: str) -> int:

@@ -74,8 +74,7 @@ def _steps(account: Account, real: Sequence[Course], places: Places, device: str
 
 def _state_bytes(account: Account, device: str) -> int:
     """Bytes of the optimizer's state; on another device than the host without counters that stay on the host."""
-    record = account.step.record
-    host = host_storages(record) if device != "cpu" else set()
+    host = host_storages(account.step) if device != "cpu" else set()
     sizes = account.with_allocator("logical").memory.storages.numbers
     kept = {held.storage for held in account.step.state} & host
     return int(account.optimizer_bytes - sum(sizes[n] for n in kept))
