@@ -6,7 +6,7 @@ That it finds nothing where nothing is wrong is tested over many programs in tes
 import dataclasses
 import random
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
