@@ -68,6 +68,7 @@ def _profile(account: Account, program: Program, device: str, seed: int) -> Iter
     with real_world(seed), _failures(account, device):
         say("warming up")
         realize(account, program, device).run()  # what libraries keep from their first use on is there then
+        gc.collect()  # two models need not fit at once
         concrete = realize(account, program, device)
         alive = concrete.alive()
         say("running under the profiler")
@@ -96,6 +97,7 @@ def _seen(concrete: Concrete, steps: int, device: str) -> Seen:
 def _measure(account: Account, program: Program, device: str, steps: int, seed: int) -> Iterator[Part]:
     """Steps that nothing looks at from inside: the allocator's own statistics, the clock, hardware counters."""
     with real_world(seed), _failures(account, device):
+        gc.collect()
         before = _requested() if device == "cuda" else {}
         concrete = realize(account, program, device)
         concrete.run()
@@ -122,7 +124,6 @@ def _dtypes(account: Account) -> list[torch.dtype]:
 
 def _requested() -> dict[str, int]:
     """What is allocated while none of the program's tensors live: the workspaces of libraries, after a warm-up."""
-    gc.collect()
     torch.cuda.synchronize()
     found = torch.cuda.memory_stats()
     return {
