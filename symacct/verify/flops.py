@@ -76,6 +76,7 @@ def _lengths_first(backward: bool) -> Instead:
     op = "aten._scaled_dot_product_flash_attention" + ("_backward" if backward else "")
 
     def instead(node: Node, operands: list[Operand]) -> int:
+        """The same formula, with heads before lengths."""
         shapes = [o.shape for o in operands[: 4 if backward else 3]]
         return _by_torch(op, *((b, h, n, d) for b, n, h, d in shapes))
 
@@ -89,6 +90,7 @@ def _vector(node: Node, operands: list[Operand]) -> int:
 
 
 def _summed_products(node: Node, operands: list[Operand]) -> int:
+    """A sum of products is a batch of them."""
     return _by_torch("aten.bmm", operands[-2].shape, operands[-1].shape)
 
 
