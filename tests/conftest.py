@@ -75,3 +75,13 @@ def outputs_by_seed():
         return seen
 
     return outputs
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what needs a GPU where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu") is not None:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

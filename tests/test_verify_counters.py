@@ -191,7 +191,7 @@ def test_an_error_of_the_call_is_its_own(stub):
 def test_the_real_perf():
     """The real perf counts what the kernel itself can: page faults of memory that is touched in the call alone."""
     before = count(["page-faults", "no-such-event"], lambda: None)
-    touched = count(["page-faults"], lambda: bytearray(64 * 2**20))
+    touched = count(["page-faults"], lambda: b"\x01" * (64 * 2**20))
     assert "no-such-event" in before.absent
     if "page-faults" in before.values:  # where users may look at their own processes
         assert before.absent == {"no-such-event": "perf knows no such event on this processor"}
