@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from typer.testing import CliRunner
 
 import symacct as sa
@@ -282,6 +283,26 @@ def test_clipping_is_that_of_plain_tensors():
     account = sa.trace(sa.build(lambda D: nn.Linear(D, D)), "B D", clip=1.0)
     assert {"aten._foreach_norm.Scalar", "aten._foreach_mul_.Tensor"} <= set(account.by_op("optimizer"))
     assert account.unknown == []
+
+
+class Checkpointed(nn.Module):
+    """Two blocks that are computed again in the backward pass; each ends in an operator that keeps its operands."""
+
+    def __init__(self, D):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.Linear(D, D)) for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+def test_a_checkpoint_that_stops_early_is_as_a_real_run():
+    """What is entered and left before its kernel runs has not run."""
+    account = sa.trace(sa.build(Checkpointed), "B D", optimizer=torch.optim.AdamW)
+    assert account.recompute.count
+    assert held(account, at={"B": 5, "D": 12}) == {}
 
 
 # -- inputs --------------------------------------------------------------------------------
