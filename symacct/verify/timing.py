@@ -76,7 +76,7 @@ def timed_with_ceilings(
     steps: int,
     warmup: int,
     rounds: int = 3,
-    seconds: float = 0.7,
+    seconds: float = 0.3,
 ) -> tuple[Times, Ceilings]:
     """Time steps in rounds, and the ceilings before, between and after them, so that both see the machine alike.
 
