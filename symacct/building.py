@@ -107,6 +107,13 @@ def held(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
         yield name, "buffer", buffer
 
 
+def freeze_alike(model: nn.Module, other: nn.Module) -> None:
+    """Have a module's parameters want gradients where those of another, built alike, do."""
+    wanted = {n: p.requires_grad for n, p in other.named_parameters()}
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(wanted.get(name, parameter.requires_grad))
+
+
 def fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     """A tensor without data in place of another; what is on the meta device is taken to be on the CPU."""
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta" or tensor.is_inference():

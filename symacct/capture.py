@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from symacct.assumptions import Assumption, Scope, scope
-from symacct.building import LOCK, build_of, construct, failures, fake_of, held, without_data
+from symacct.building import LOCK, build_of, construct, failures, fake_of, freeze_alike, held, without_data
 from symacct.calls import Describer
 from symacct.cost import TensorMeta
 from symacct.dim import Dim, plain, point
@@ -135,9 +135,7 @@ class _Runner:
             return without_data(target, self.mode)
         sizes = {n: self.sizes[n] for n in made.dims}
         model = construct(made.builder, sizes, self.mode, self.scope if self.symbolic else Scope())
-        wanted = {n: p.requires_grad for n, p in target.named_parameters()}
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(wanted.get(name, parameter.requires_grad))
+        freeze_alike(model, target)
         return model
 
     def _inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -46,11 +46,11 @@ def grid():
     from test_memory_measured import GRID
 
     head = ("model", "optimizer", "checkpoints", "autocast", "sizes", *COLUMNS, "sizes at which all is equal")
-    lines, good, largest = [_line(head), "|---" * 5 + "|--:" * len(COLUMNS) + "|---|"], 0, {}
+    lines, good, largest = [line(head), "|---" * 5 + "|--:" * len(COLUMNS) + "|---|"], 0, {}
     for config in GRID:
         cells, equal = row_of(config, largest)
         good += equal
-        lines.append(_line(cells))
+        lines.append(line(cells))
         print(lines[-1], flush=True)
     return lines, good, largest
 
@@ -62,7 +62,7 @@ def scratch(largest):
     families = {}
     for op, bound in SCRATCH.items():
         families.setdefault(bound, []).append(op)
-    lines = [_line(("operators", "what they allocate", "largest in the grid", "bound there")), "|---|---|---|--:|"]
+    lines = [line(("operators", "what they allocate", "largest in the grid", "bound there")), "|---|---|---|--:|"]
     for bound, ops in families.items():
         names = ", ".join(f"`{op.removeprefix('aten.')}`" for op in ops)
         seen = max((largest[op] for op in ops if op in largest), key=lambda use: use.scratch, default=None)
@@ -70,11 +70,12 @@ def scratch(largest):
         if seen is not None:
             operands = ", ".join(f"{list(o.shape)} {str(o.dtype).removeprefix('torch.')}" for o in seen.operands)
             example = f"{seen.scratch:,} by `{seen.packet.removeprefix('aten.')}` on {operands}", f"{seen.bound():,}"
-        lines.append(_line((names, " ".join(bound.__doc__.split()), *example)))
+        lines.append(line((names, " ".join(bound.__doc__.split()), *example)))
     return lines
 
 
-def _line(cells):
+def line(cells):
+    """A row of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 

@@ -10,6 +10,8 @@ import json
 import sys
 from pathlib import Path
 
+from sweep_memory import line, write
+
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "verification.md"
 RUNS = TESTS.parent / "docs" / "runs"
@@ -68,12 +70,12 @@ def row(name, sizes, found):
 
 def grid():
     """The table, how many runs there were, and of how many all holds."""
-    lines, runs, good = [_line(HEAD), "|---" * 2 + "|--:" * 7 + "|---|"], 0, 0
+    lines, runs, good = [line(HEAD), "|---" * 2 + "|--:" * 7 + "|---|"], 0, 0
     for name, account, sizes in programs():
         for each in sizes:
             found = account.verify(at=each, steps=5)
             runs, good = runs + 1, good + found.holds
-            lines.append(_line(row(name, each, found)))
+            lines.append(line(row(name, each, found)))
             print(lines[-1], flush=True)
     return lines, runs, good
 
@@ -82,10 +84,10 @@ def gaps():
     """The table of FlopCounterMode's gaps."""
     from symacct.verify.flops import GAPS
 
-    lines = [_line(("operators", "what is wrong", "what stands for it")), "|---|---|---|"]
+    lines = [line(("operators", "what is wrong", "what stands for it")), "|---|---|---|"]
     for gap in GAPS:
         instead = " ".join((gap.instead.__doc__ or "torch's formula for the same operator of CUDA").split())
-        lines.append(_line((", ".join(f"`{op}`" for op in gap.ops), gap.name, instead.rstrip("."))))
+        lines.append(line((", ".join(f"`{op}`" for op in gap.ops), gap.name, instead.rstrip("."))))
     return lines
 
 
@@ -100,7 +102,7 @@ def runs():
         if machine["kind"] == "cuda":
             where += f", CUDA {machine['cuda']}, driver {machine['driver']}"
         lines += [f"`{path.name}`: {where}", ""]
-        lines += [_line(("case", "sizes", "holds", "step", "of the bound", "MFU")), "|---|---|---|--:|--:|--:|"]
+        lines += [line(("case", "sizes", "holds", "step", "of the bound", "MFU")), "|---|---|---|--:|--:|--:|"]
         lines += [_of_case(case) for case in document["cases"]]
         lines.append("")
     return lines[:-1] or ["None yet."]
@@ -110,22 +112,17 @@ def _of_case(case):
     from symacct.verify.verification import shown
 
     if "machine" not in case:
-        return _line((case["case"], "", case["error"], "", "", ""))
+        return line((case["case"], "", case["error"], "", "", ""))
     figures = {f["name"]: f for part in case["parts"] for f in part["figures"]}
     median, bound = figures["median step"]["measured"], figures["fastest step"]["predicted"]
     wrong = [part["name"] for part in case["parts"] if not part["holds"]]
     sizes = ", ".join(f"{n}={s}" for n, s in case["sizes"].items())
     cells = (shown(median, "s"), shown(bound / median, "1"), shown(figures["MFU"]["measured"], "1"))
-    return _line((case["case"], sizes, "no: " + ", ".join(wrong) if wrong else "yes", *cells))
-
-
-def _line(cells):
-    return "| " + " | ".join(cells) + " |"
+    return line((case["case"], sizes, "no: " + ", ".join(wrong) if wrong else "yes", *cells))
 
 
 def main(writing):
     import torch
-    from sweep_memory import write
 
     lines, count, good = grid()
     summary = f"{good} of {count} runs hold in all that is claimed, with torch {torch.__version__}."

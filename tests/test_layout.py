@@ -57,9 +57,9 @@ TORCH_PRIVATE = [
 VERIFY = [
     ["findings", "profiled", "ranges", "perf", "bench"],
     ["scratch", "concrete", "operators", "ceilings"],
-    ["course", "flops", "bytes", "bound", "counters"],
+    ["course", "flops", "bound", "counters"],
     ["allocations", "pairing", "cuda_memory", "timing"],
-    ["memory"],
+    ["bytes", "memory"],
     ["verification"],
     ["verifying"],
 ]

@@ -115,6 +115,14 @@ def test_without_a_planted_error_all_holds(planted):
     assert failing(planted.verify(at=SIZES, steps=0)) == {}
 
 
+def test_bytes_are_those_of_one_step(planted):
+    """What is compared adds up to the account's bytes of a later step, once."""
+    part = planted.verify(at=SIZES, steps=0).part("bytes")
+    total = planted.at(**SIZES).total
+    for what, nbytes in (("read", total.bytes_read), ("written", total.bytes_written)):
+        assert sum(f.predicted for f in part.figures if f.name.startswith(what)) == nbytes
+
+
 def test_a_wrong_rule_for_flops_is_found(planted):
     """Three FLOP per multiply-add: FlopCounterMode disagrees at each matrix product, and the largest comes first."""
     rules = sa.Rules("wrong")

@@ -43,7 +43,6 @@ from symacct.torch_private.operators import (
     operator_named,
     schema_arguments,
     tensor_arguments,
-    tensor_positions,
 )
 from symacct.torch_private.patches import (
     as_if_real,
@@ -105,7 +104,6 @@ __all__ = [
     "sole_holder",
     "storage_key",
     "tensor_arguments",
-    "tensor_positions",
     "torchs_own_kernels",
     "watched_random_state",
     "when_autocast_forgets",

@@ -16,12 +16,6 @@ def schema_arguments(func: Any) -> Iterator[tuple[str, Any, bool]]:
         yield argument.name, default, argument.alias_info is not None and argument.alias_info.is_write
 
 
-@cache
-def tensor_positions(func: Any) -> tuple[int, ...]:
-    """Which of an operator's arguments are single tensors, by position; where a number is given torch makes one."""
-    return tuple(i for i, argument in enumerate(func._schema.arguments) if str(argument.type) == "Tensor")
-
-
 def decomposes(func: Any) -> bool:
     """Whether an operator is nothing but other operators: composite, and without a kernel of its own."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -14,9 +14,10 @@ from symacct.account import Account
 from symacct.calls import bind_arguments, schema_of
 from symacct.record import Node, Value
 from symacct.rule import Rules
+from symacct.verify.allocations import courses
 from symacct.verify.findings import BOUND, DIFFERENT, EQUAL, Figure, Part, residual_at
-from symacct.verify.operators import Expected
-from symacct.verify.profiled import Allocated, Called, Seen
+from symacct.verify.operators import Expected, steps_of
+from symacct.verify.profiled import Called, Seen
 
 _CONVENTION = (
     "bytes are those of the convention, by the operands and results of the run: what moves between memory and caches "
@@ -33,19 +34,20 @@ class _Sums:
     wrong: bool = False
 
 
-def bytes_part(account: Account, expected: Expected, matched: Mapping[int, Node], seen: Seen) -> Part:
+def bytes_part(
+    account: Account, expected: Expected, matched: Mapping[int, Node], seen: Seen, device: str = "cpu"
+) -> Part:
     """Compare the bytes of each node of a later step; ``account`` is one at sizes, ``matched`` nodes by call."""
-    results = _results(seen)
-    nodes = {id(node) for node in expected.record.nodes}  # without those aside
+    uses = courses(seen, matched, 0, device)[-1].uses
     sums = {name: _Sums() for name in _NAMES}
     residuals = []
-    for call in seen.calls:
+    for call in steps_of(seen)[-1]:
         node = matched.get(call.index)
-        if node is None or id(node) not in nodes:
+        if node is None:
             continue
         cost = account.nodes[node.index]
         operands, in_place = _of_operands(call, node, expected)
-        can_write = in_place + results.get(call.index, 0)
+        can_write = in_place + (uses[call.index].results if call.index in uses else 0)
         own = _has_own_rule(account.rules, node.op)
         for name, ours, real, most in (
             (_NAMES[own], int(cost.bytes_read), operands, operands + can_write * own),
@@ -59,7 +61,6 @@ def bytes_part(account: Account, expected: Expected, matched: Mapping[int, Node]
                 residuals.append(
                     residual_at(node, f"{name}: {ours:,} B by our rule, {real:,} B really", abs(ours - real))
                 )
-    residuals.sort(key=lambda r: -r.amount)
     return Part("bytes", "B", tuple(_figures(sums)), tuple(residuals), (_CONVENTION,))
 
 
@@ -105,20 +106,3 @@ def _of_operands(call: Called, node: Node, expected: Expected) -> tuple[int, int
             (v.layout, v.storage): expected.operand(v).nbytes for v in unseen if (v.layout, v.storage) not in regions
         }
     return sum(regions.values()), sum(in_place.values())
-
-
-def _results(seen: Seen) -> dict[int, int]:
-    """What each call allocated and did not free itself, in bytes."""
-    made: dict[int, int] = {}
-    by: dict[int, Allocated] = {}
-    for event in seen.events:
-        if not isinstance(event, Allocated):
-            continue
-        if event.nbytes > 0:
-            by[event.ptr] = event
-            made[event.call] = made.get(event.call, 0) + event.nbytes
-        elif event.ptr in by:
-            born = by.pop(event.ptr)
-            if born.call == event.call:
-                made[born.call] -= born.nbytes
-    return made

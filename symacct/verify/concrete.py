@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from symacct.account import Account
-from symacct.building import LOCK, build_of, held
+from symacct.building import LOCK, build_of, freeze_alike, held
 from symacct.capture import paths_of, plain_arguments
 from symacct.errors import SymacctError, TargetError, VerifyError
 from symacct.program import Loop, Program
@@ -59,10 +60,15 @@ class Concrete:
             finally:
                 point(LEAVE)
 
-        before, self.loop.mark = self.loop.mark, point
+        with self.marking(point), patched_module_call(call):
+            yield
+
+    @contextmanager
+    def marking(self, mark: Callable[[str], None]) -> Iterator[None]:
+        """Call ``mark`` at the points that the loop passes."""
+        before, self.loop.mark = self.loop.mark, mark
         try:
-            with patched_module_call(call):
-                yield
+            yield
         finally:
             self.loop.mark = before
 
@@ -88,7 +94,7 @@ class Concrete:
         return [list(state.values()) for state in optimizer.state.values()] if optimizer is not None else []
 
     def _storages(self, tree: Any) -> dict[int, int]:
-        leaves = (t for t in torch.utils._pytree.tree_leaves(tree) if isinstance(t, torch.Tensor))
+        leaves = (t for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor))
         return {storage_key(t): t.untyped_storage().nbytes() for t in leaves if t.device.type == self.device}
 
 
@@ -118,9 +124,7 @@ def _model(program: Program, sizes: Mapping[str, int], device: str) -> Any:
     else:
         with torch.device(device):
             model = made.builder(**{name: sizes.get(name, int(dim)) for name, dim in made.dims.items()})
-        wanted = {n: p.requires_grad for n, p in target.named_parameters()}
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(wanted.get(name, parameter.requires_grad))
+        freeze_alike(model, target)
         model.to(device)
     return model.train(program.train)
 

@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 from symacct.account import Account
 from symacct.torch_private import profiler_settings
 from symacct.verify.findings import ABSENT, INFORMATION, Figure, Part
-from symacct.verify.perf import Counts, count
+from symacct.verify.perf import CPUINFO, Counts, count, of_processor
 
 Group = Mapping[str, int]  # events, and what one of each counts for
 
@@ -130,13 +130,9 @@ def _arithmetic_note(account: Account) -> str:
     )
 
 
-def _vendor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def _vendor(cpuinfo: Path = CPUINFO) -> str:
     """The processor's vendor as Linux names it; "" elsewhere."""
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+    return of_processor("vendor_id", cpuinfo)
 
 
 # -- CUDA ------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def memory_stats_part(account_at: Account, readings: Mapping[str, Any]) -> Part:
         for name, reading in _read(readings, "reserved_bytes")
     ]
     figures.append(Figure("workspaces of libraries", None, workspace, "B", INFORMATION, "in what was measured"))
-    residuals = sorted(_residuals(figures, requested.timeline.peak.node), key=lambda residual: -residual.amount)
+    residuals = _residuals(figures, requested.timeline.peak.node)
     return Part("memory, by the allocator", "B", tuple(figures), tuple(residuals))
 
 

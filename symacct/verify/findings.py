@@ -50,7 +50,7 @@ def residual_at(node: Node | None, text: str, amount: float = 0.0) -> Residual:
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison: its figures, its residuals (largest first), and what has to be known about it.
+    """One comparison: its figures, its residuals (put in order, largest first), and what has to be known about it.
 
     ``claims``: whether it is part of what is claimed; a part that only informs cannot fail.
     """
@@ -61,6 +61,9 @@ class Part:
     residuals: tuple[Residual, ...] = ()
     notes: tuple[str, ...] = ()
     claims: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "residuals", tuple(sorted(self.residuals, key=lambda r: -r.amount)))
 
     @property
     def holds(self) -> bool:

@@ -186,7 +186,6 @@ def flops_part(account: Account, expected: Expected, calls: Sequence[Counted]) -
             tally.wrong = True
             whose = "torch's formula on calls that amount to the same" if gap else "FlopCounterMode"
             residuals.append(residual_at(node, f"{ours:,} FLOP by our rule, {other:,} by {whose}", abs(ours - other)))
-    residuals.sort(key=lambda r: -r.amount)
     return Part("FLOPs", "FLOP", tuple(_figures(tallies)), tuple(residuals), tuple(_notes(tallies)))
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from symacct.account import Account
+from symacct.calls import bind_arguments
 from symacct.errors import VerifyError
 from symacct.record import Node, Record
-from symacct.torch_private import tensor_positions
+from symacct.torch_private import tensor_arguments
 from symacct.verify.allocations import courses
 from symacct.verify.course import Course, host_storages, predicted
 from symacct.verify.findings import BOUND, DIFFERENT, EQUAL, Figure, Part, Residual
@@ -107,7 +108,7 @@ def _unexplained(figures: Sequence[Figure]) -> Iterator[Residual]:
 
 
 def _merged(steps: Sequence[Step]) -> tuple[Residual, ...]:
-    """The residuals of all steps, largest first. Equal ones stand once, and say in which step and how often."""
+    """The residuals of all steps. Equal ones stand once, and say in which step and how often."""
     places: dict[Residual, Counter[str]] = {}
     for step in steps:
         for residual in step.residuals:
@@ -119,7 +120,7 @@ def _merged(steps: Sequence[Step]) -> tuple[Residual, ...]:
         added = ", ".join(part for part in where if part)
         text = f"{residual.text} ({added})" if added else residual.text
         found.append(replace(residual, text=text, amount=residual.amount * times))
-    return tuple(sorted(found, key=lambda residual: -residual.amount))
+    return tuple(found)
 
 
 # -- scratch and numbers -----------------------------------------------------------------
@@ -157,5 +158,6 @@ def numbers_in(record: Record) -> int:
 def _takes_number(node: Node) -> bool:
     if node.op in ("aten.lift_fresh.default", "aten.fill_.Scalar", "aten.where.self"):
         return True
-    positions = tensor_positions(node.func)
-    return any(isinstance(node.args[i], (int, float)) for i in positions if i < len(node.args))
+    types = tensor_arguments(node.func)
+    bound = bind_arguments(node.func, node.args, node.kwargs)
+    return any(isinstance(value, (int, float)) for name, value in bound.items() if types.get(name) == "Tensor")

@@ -144,7 +144,7 @@ class Expected:
 
         A number where the operator has a tensor is one: torch makes a tensor without axes of it.
         """
-        return [self.operand(each) if isinstance(each, Value) else each for _, each in self.named(node)]
+        return [self.operand(each) for _, each in self.named(node)]
 
     @staticmethod
     def named(node: Node) -> list[tuple[str, Value | Operand]]:
@@ -164,8 +164,10 @@ class Expected:
                     found.append((name, _number(each)))
         return found
 
-    def operand(self, value: Value) -> Operand:
-        """What a value of the graph looks like."""
+    def operand(self, value: Value | Operand) -> Operand:
+        """What a value of the graph looks like; what is given as an operand already is that."""
+        if isinstance(value, Operand):
+            return value
         found = self._layouts.get(value.layout)
         if found is None:
             shape, stride, _, dtype, _ = self.record.layouts[value.layout]
@@ -199,14 +201,14 @@ def unlike(call: Called, node: Node, expected: Expected) -> tuple[str, Value | N
     """How a call's operands are not those of its node, in words, and the value that it shows in; None if they are."""
     if node.op in _ZEROS:  # what they are made like is not read
         return None
-    ours = expected.operands(node)
-    if len(ours) != len(call.operands):
-        return f"really on {_list(call.operands)}, predicted {_list(ours)}", None
-    for number, (real, predicted) in enumerate(zip(call.operands, ours, strict=True)):
+    values = [value for _, value in expected.named(node)]
+    if len(values) != len(call.operands):
+        return f"really on {_list(call.operands)}, predicted {_list(map(expected.operand, values))}", None
+    for number, (real, value) in enumerate(zip(call.operands, values, strict=True)):
+        predicted = expected.operand(value)
         if not same_layout(real, predicted):
             alike = str(real) == str(predicted)
             strides = [f" with strides {list(o.stride)}" if alike else "" for o in (real, predicted)]
-            _, value = expected.named(node)[number]
             text = f"operand {number} is really {real}{strides[0]}, predicted {predicted}{strides[1]}"
             return text, value if isinstance(value, Value) else None
     return None

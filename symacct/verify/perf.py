@@ -21,6 +21,18 @@ _UNITS = Path("/sys/bus/event_source/devices")  # where Linux lists what can cou
 _EVENT = re.compile(r"(?:cpu_\w+/)?(.+?)(?:/\w*)?(?::\w+)?")
 
 
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def of_processor(field: str, cpuinfo: Path = CPUINFO) -> str:
+    """What Linux says of the first processor under a name such as "vendor_id"; "" where it says nothing."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
+
+
 @dataclass
 class Counts:
     """What perf counted, by event, and for each event that it did not count a reason of one line.

@@ -6,9 +6,9 @@ write in place on plain tensors only.
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from symacct.surroundings import without_collection
 from symacct.torch_private import (
     decomposes,
     event_tree,
@@ -28,7 +29,7 @@ from symacct.torch_private import (
 SPACES = ("aten", "symacct")  # namespaces of operators that the recorder sees
 ENTER, LEAVE = "> ", "<"  # points at which a program enters a module, whose path follows, and leaves it
 _MARK = "## "
-_LOG_LEVEL, _NOTHING = "KINETO_LOG_LEVEL", "6"  # the profiler's library tells of its start and stop on stderr else
+_LOG_LEVEL, _NOTHING = "KINETO_LOG_LEVEL", "6"
 
 
 @dataclass(frozen=True)
@@ -98,23 +99,30 @@ def point(name: str) -> None:
 def profiled(run: Callable[[], Any], device: str = "cpu") -> Seen:
     """Run something under the profiler. Collected garbage would free tensors at chance moments, so none is."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
-    enabled = gc.isenabled()
-    gc.disable()
+    settings = profiler_settings()
+    with (
+        without_collection(),
+        _quiet(),
+        profile(
+            activities=activities, profile_memory=True, record_shapes=True, experimental_config=settings
+        ) as profiler,
+    ):
+        run()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    return _seen(event_tree(profiler))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the profiler's library from telling of its start and stop on stderr."""
     before = os.environ.get(_LOG_LEVEL)
     os.environ.setdefault(_LOG_LEVEL, _NOTHING)
     try:
-        with profile(
-            activities=activities, profile_memory=True, record_shapes=True, experimental_config=profiler_settings()
-        ) as profiler:
-            run()
-            if device == "cuda":
-                torch.cuda.synchronize()
+        yield
     finally:
-        if enabled:
-            gc.enable()
         if before is None:
             del os.environ[_LOG_LEVEL]
-    return _seen(event_tree(profiler))
 
 
 def _seen(roots: list[Any]) -> Seen:

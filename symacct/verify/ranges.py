@@ -68,9 +68,10 @@ def bounds(record: Record, sizes: Mapping[str, int]) -> dict[str, int]:
         if node.phase != "forward":
             continue
         bound = bind_arguments(node.func, node.args, node.kwargs)
-        for value, limit in _limits(node, bound, lambda v: record.layouts[v.layout][0]):
+        for value, size in _limits(node, bound, lambda v: record.layouts[v.layout][0]):
+            limit = evaluate(size, sizes)
             for name in roots.get(value.id, ()):
-                found[name] = min(found.get(name, evaluate(limit, sizes)), evaluate(limit, sizes))
+                found[name] = min(found.get(name, limit), limit)
         if makes_a_view(node.func) or node.op.rpartition(".")[0] in _CARRY:
             carried = set().union(*(roots.get(v.id, set()) for v in _values(bound)))
             for out in node.outputs:

@@ -9,7 +9,6 @@ import platform
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +16,7 @@ import torch
 from symacct.printing import quantity
 from symacct.report import WIDTH, Column, Section, as_markdown, as_renderables, as_text
 from symacct.verify.findings import Figure, Part, Residual
+from symacct.verify.perf import of_processor
 from symacct.verify.timing import duration
 
 if TYPE_CHECKING:
@@ -173,18 +173,9 @@ def machine(device: str) -> dict[str, Any]:
         found |= {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "driver": _driver()}
     else:
         threads = torch.get_num_threads()
-        found |= {"device": f"{_processor()} ({threads} thread{'s' if threads > 1 else ''})", "cores": os.cpu_count()}
+        name = of_processor("model name") or platform.processor() or platform.machine()
+        found |= {"device": f"{name} ({threads} thread{'s' if threads > 1 else ''})", "cores": os.cpu_count()}
     return found
-
-
-def _processor() -> str:
-    """The processor's name, as Linux tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
 
 
 def _driver() -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import torch
 
 from symacct.account import Account
-from symacct.cost import ITEMSIZE
 from symacct.errors import SpecError, SymacctError, VerifyError
 from symacct.lowering import DEVICES
 from symacct.printing import quantity
@@ -27,7 +27,7 @@ from symacct.verify.flops import counted, flops_part
 from symacct.verify.memory import memory_part
 from symacct.verify.operators import Expected, nodes_of, operators_part
 from symacct.verify.profiled import Seen, point, profiled
-from symacct.verify.timing import time_part, timed_with_ceilings
+from symacct.verify.timing import contraction_dtypes, time_part, timed_with_ceilings
 from symacct.verify.verification import Verification, machine
 
 _WARMUP = 2  # steps before those that are timed
@@ -80,7 +80,7 @@ def _profile(account: Account, program: Program, device: str, seed: int) -> Iter
     operators, matched = operators_part(expected, seen)
     yield operators
     yield flops_part(account, expected, calls)
-    yield bytes_part(account, expected, matched, seen)
+    yield bytes_part(account, expected, matched, seen, device)
     yield memory_part(account, seen, matched, alive, state, device)
 
 
@@ -106,17 +106,10 @@ def _measure(account: Account, program: Program, device: str, steps: int, seed: 
         if not steps:
             return
         say(f"timing {steps} steps")
-        dtypes = _dtypes(account)
+        dtypes = contraction_dtypes(account)
         times, ceilings = timed_with_ceilings(concrete.run, device, dtypes, steps, _WARMUP)
         yield time_part(account, times, ceilings, lambda: measure(device, dtypes))
         yield counters_part(device, concrete.run, steps, account)
-
-
-def _dtypes(account: Account) -> list[torch.dtype]:
-    """The floating-point dtypes of contractions, of which the machine's ceilings are measured."""
-    names = {t.dtype: None for node in account.nodes if node.flops for t in node.inputs if t.dtype in ITEMSIZE}
-    found = [getattr(torch, name) for name in names]
-    return [dtype for dtype in found if dtype.is_floating_point and dtype.itemsize > 1] or [torch.float32]
 
 
 # -- CUDA's allocator ------------------------------------------------------------------------
@@ -143,11 +136,8 @@ def _statistics(concrete: Concrete) -> dict[str, Any]:
                 torch.cuda.reset_peak_memory_stats()
             found[name] = torch.cuda.memory_stats()
 
-    before, concrete.loop.mark = concrete.loop.mark, mark
-    try:
+    with concrete.marking(mark):
         concrete.run()
-    finally:
-        concrete.loop.mark = before
     return found
 
 
@@ -189,16 +179,11 @@ def _failures(account: Account, device: str) -> Iterator[None]:
 
 def _settings(program: Program) -> dict[str, Any]:
     """How the step was run, as far as it was asked for otherwise than by default."""
-    found: dict[str, Callable[[], Any]] = {
-        "autocast": lambda: str(program.autocast).removeprefix("torch.") if program.autocast else None,
-        "accumulate": lambda: program.accumulate if program.accumulate > 1 else None,
-        "clip": lambda: str(program.clip) if program.clip is not None else None,
-        "set_to_none": lambda: None if program.set_to_none else False,
-        "keep_outputs": lambda: program.keep_outputs or None,
-        "train": lambda: None if program.train else False,
-    }
-    values = {name: get() for name, get in found.items()}
-    return {name: value for name, value in values.items() if value is not None}
+    defaults = {field.name: field.default for field in fields(program)}
+    names = ("autocast", "accumulate", "clip", "set_to_none", "keep_outputs", "train")
+    asked = {name: value for name in names if (value := getattr(program, name)) != defaults[name]}
+    words = {name: str(asked[name]).removeprefix("torch.") for name in ("autocast", "clip") if name in asked}
+    return asked | words
 
 
 def _warnings(account: Account, program: Program, device: str) -> Iterator[str]:
