@@ -1,6 +1,7 @@
 """The time of a step: how it is measured, the least that it can be, and what is said of both."""
 
 import gc
+import itertools
 import math
 import time
 import types
@@ -109,6 +110,19 @@ def test_ceilings_around_steps(monkeypatch):
 
 
 # -- ceilings --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_clock_that_stands_still(monkeypatch, every):
+    """A run for which the clock stood says nothing; where it always stands, the clock on the wall has the word."""
+    readings = itertools.count()
+    stands = lambda: 0.0 if next(readings) // 2 % every == 0 else time.thread_time()
+    monkeypatch.setattr(ceilings_module, "_clock_of_a_thread", lambda: stands)
+    found = measure("cpu", [torch.float32], 0.05)
+    monkeypatch.undo()
+    real = measure("cpu", [torch.float32], 0.05)
+    assert 0 < found.flops_per_s["float32"] < 20 * real.flops_per_s["float32"]
+    assert 0 < found.bytes_per_s < 20 * real.bytes_per_s
 
 
 def test_measured_ceilings():
