@@ -116,7 +116,10 @@ def test_ceilings_around_steps(monkeypatch):
 def test_a_clock_that_stands_still(monkeypatch, every):
     """A run for which the clock stood says nothing; where it always stands, the clock on the wall has the word."""
     readings = itertools.count()
-    stands = lambda: 0.0 if next(readings) // 2 % every == 0 else time.thread_time()
+
+    def stands():
+        return 0.0 if next(readings) // 2 % every == 0 else time.thread_time()
+
     monkeypatch.setattr(ceilings_module, "_clock_of_a_thread", lambda: stands)
     found = measure("cpu", [torch.float32], 0.05)
     monkeypatch.undo()
