@@ -7,7 +7,7 @@ thousands of nodes is a sum over the few distinct ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -70,12 +70,23 @@ class Unknown:
     """An op without a rule: its name, how often it occurs, and where."""
 
     op: str
-    count: int
+    count: Size
     places: tuple[str, ...]
 
     def __str__(self) -> str:
         shown = ", ".join(self.places[:3]) + (", ..." if len(self.places) > 3 else "")
         return f"{self.op} x{self.count} in {shown}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes of one phase, module path, operator and cost: ``times`` says how many there are."""
+
+    phase: str
+    path: str
+    op: str
+    call: int  # its cost's place in the account
+    times: Size
 
 
 class Phase:
@@ -85,15 +96,15 @@ class Phase:
     expressions, or numbers in an account at given sizes. ``str()`` is the FLOP formula.
     """
 
-    def __init__(self, account: Account, name: str, calls: Counter[int]) -> None:
+    def __init__(self, account: Account, name: str, calls: Counter[Any]) -> None:
         self.account = account
         self.name = name
         self.calls = calls
 
     @property
-    def count(self) -> int:
+    def count(self) -> Size:
         """Number of nodes."""
-        return self.calls.total()
+        return self.account._value(sum(self.calls.values()))
 
     @property
     def unknown(self) -> bool:
@@ -221,7 +232,7 @@ class Account:
     @cached_property
     def total(self) -> Phase:
         """All phases together."""
-        return Phase(self, "total", Counter(node.call for node in self.step.record.nodes))
+        return next(iter(self._group(lambda node: "total").values()), Phase(self, "total", Counter()))
 
     def by_module(self, depth: int | None = 1, phase: str | None = None) -> dict[str, Phase]:
         """Sums by module path, cut to ``depth`` parts (None: not cut), in graph order. "" is the top level.
@@ -229,7 +240,7 @@ class Account:
         The groups are disjoint and add up to the total (or to ``phase``).
         """
 
-        def path(node: Node) -> str:
+        def path(node: Node | Group) -> str:
             return node.path if depth is None else ".".join(node.path.split(".")[:depth])
 
         return self._group(path, phase)
@@ -240,43 +251,50 @@ class Account:
 
     def _group(self, key: Any, phase: str | None = None) -> dict[str, Phase]:
         groups: dict[str, Counter[int]] = {}
-        for node in self.step.record.nodes:
+        for node, times in self._uses():
             if phase is None or node.phase == phase:
-                groups.setdefault(key(node), Counter())[node.call] += 1
+                groups.setdefault(key(node), Counter())[node.call] += times
         return {name: Phase(self, name, calls) for name, calls in groups.items()}
+
+    def _uses(self) -> Iterator[tuple[Node | Group, Any]]:
+        """What ran, in order, and how often each."""
+        return ((node, 1) for node in self.step.record.nodes)
 
     # -- tensors that stay ---------------------------------------------------------------
 
     @property
     def params(self) -> Size:
         """Number of parameters, a shared one counted once."""
-        return self._held(self.step.parameters, lambda t: t.numel)
+        return self._figure("params")
 
     @property
     def param_bytes(self) -> Size:
         """Bytes of the parameters."""
-        return self._held(self.step.parameters, lambda t: t.numel * t.itemsize)
+        return self._figure("param_bytes")
 
     @property
     def buffer_bytes(self) -> Size:
         """Bytes of the buffers (running statistics, tables)."""
-        return self._held(self.step.buffers, lambda t: t.nbytes)
+        return self._figure("buffer_bytes")
 
     @property
     def grad_bytes(self) -> Size:
         """Bytes of the parameters' gradients after the backward pass."""
-        return self._held(self.step.gradients, lambda t: t.nbytes)
+        return self._figure("grad_bytes")
 
     @property
     def optimizer_bytes(self) -> Size:
         """Bytes of the optimizer's state, read from the optimizer that ran."""
-        return self._held(list({h.storage: h for h in self.step.state}.values()), lambda t: t.nbytes)
+        return self._figure("optimizer_bytes")
 
     @property
     def checkpoint_bytes(self) -> Size:
         """Bytes of tensors in the state_dicts of model and optimizer, shared ones once; the file's own format not."""
-        saved = {h.storage: h for h in (*self.step.parameters, *self.step.buffers, *self.step.state) if h.saved}
-        return self._held(list(saved.values()), lambda t: t.nbytes)
+        return self._figure("checkpoint_bytes")
+
+    def _figure(self, name: str) -> Size:
+        """One of `FIGURES`."""
+        return FIGURES[name](self)
 
     # -- memory --------------------------------------------------------------------------
 
@@ -288,7 +306,7 @@ class Account:
     @property
     def activation_bytes(self) -> Size:
         """Bytes alive between forward and backward beyond parameters, buffers, state, gradients and inputs."""
-        return self.memory.activation_bytes
+        return self._figure("activation_bytes")
 
     @property
     def peak_bytes(self) -> Size:
@@ -298,8 +316,7 @@ class Account:
     @property
     def input_bytes(self) -> Size:
         """Bytes of the inputs."""
-        storages = self.memory.storages
-        return storages.sum(s for s, kind in storages.kinds.items() if kind == "inputs")
+        return self._figure("input_bytes")
 
     def with_allocator(self, allocator: str) -> Account:
         """The account with memory as an allocator hands it out: "logical" bytes, or "cuda" in blocks of 512.
@@ -360,11 +377,11 @@ class Account:
     def unknown(self) -> list[Unknown]:
         """Ops without a rule. While there are any, the sums are incomplete."""
         found: dict[str, dict[str, int]] = {}
-        for node in self.step.record.nodes:
+        for node, times in self._uses():
             if self._costs[node.call] is None:
                 places = found.setdefault(node.op, {})
                 place = node.path or "the top level"
-                places[place] = places.get(place, 0) + 1
+                places[place] = places.get(place, 0) + times
         return [Unknown(op, sum(places.values()), tuple(places)) for op, places in found.items()]
 
     @cached_property
@@ -420,6 +437,14 @@ class Account:
         made = replace(self, sizes=given)
         made.__dict__["symbolic"] = self.symbolic  # which knows its peaks already
         return made
+
+    @property
+    def evidence(self) -> list[str]:
+        """At which other sizes the formulas were checked, in words."""
+        if not self.checked:
+            return []
+        shown = "; ".join(", ".join(f"{n}={s}" for n, s in sizes.items()) for sizes in self.checked)
+        return [f"checked, node by node, at {shown}"]
 
     @cached_property
     def symbolic(self) -> Account:
@@ -501,7 +526,26 @@ class Account:
         return self.report()
 
     def __repr__(self) -> str:
-        return f"<Account of {self.title}: {len(self.step.record.nodes)} nodes, dims {', '.join(self.dims) or 'none'}>"
+        return f"<Account of {self.title}: {self.total.count} nodes, dims {', '.join(self.dims) or 'none'}>"
+
+
+def _saved(account: Account) -> list[Held]:
+    step = account.step
+    return list({h.storage: h for h in (*step.parameters, *step.buffers, *step.state) if h.saved}.values())
+
+
+# What an account says beside the sums over its nodes: of tensors that stay, and of memory.
+FIGURES: dict[str, Callable[[Account], Size]] = {
+    "params": lambda a: a._held(a.step.parameters, lambda t: t.numel),
+    "param_bytes": lambda a: a._held(a.step.parameters, lambda t: t.numel * t.itemsize),
+    "buffer_bytes": lambda a: a._held(a.step.buffers, lambda t: t.nbytes),
+    "grad_bytes": lambda a: a._held(a.step.gradients, lambda t: t.nbytes),
+    "optimizer_bytes": lambda a: a._held(list({h.storage: h for h in a.step.state}.values()), lambda t: t.nbytes),
+    "checkpoint_bytes": lambda a: a._held(_saved(a), lambda t: t.nbytes),
+    "input_bytes": lambda a: a.memory.input_bytes,
+    "activation_bytes": lambda a: a.memory.activation_bytes,
+    "rest_bytes": lambda a: a.memory.rest_bytes,
+}
 
 
 def _sum(costs: Iterable[tuple[Cost | None, int]]) -> Cost:

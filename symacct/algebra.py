@@ -227,14 +227,16 @@ def normal_form(relation: str, left: sympy.Expr, right: sympy.Expr) -> tuple[str
 # -- sums and values -----------------------------------------------------------------
 
 
-def total_of(terms: Mapping[Any, int]) -> Any:
-    """The expanded sum of expressions times counts, coefficients added up in a dictionary."""
+def total_of(terms: Mapping[Any, Any]) -> Any:
+    """The expanded sum of expressions times counts (numbers or expressions), coefficients added up in a dictionary."""
     total: dict[Any, Any] = {}
     for expr, times in terms.items():
         for term in sympy.Add.make_args(sympy.expand(expr)):
             coefficient, rest = term.as_coeff_Mul()
             total[rest] = total.get(rest, 0) + coefficient * times
-    return sympy.Add(*(c * rest for rest, c in total.items()))
+    return sympy.Add(
+        *(c * rest if getattr(c, "is_number", True) else sympy.expand(c * rest) for rest, c in total.items())
+    )
 
 
 def evaluate(expr: Any, sizes: Mapping[str, int]) -> Any:

@@ -6,7 +6,7 @@ import copy
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from symacct.assumptions import Scope, scope
-from symacct.dim import Dim, named_dims
+from symacct.dim import Dim, check_size, named_dims
 from symacct.dim_mode import DimMode
 from symacct.errors import DimError, SymacctError, TargetError, TraceError
 from symacct.progress import say
@@ -33,13 +33,19 @@ from symacct.torch_private import (
 # torch's modes and patches are per process, so one model is built or run at a time.
 LOCK = threading.RLock()
 
+SHALLOWEST = 2  # the least depth that is traced: with one layer, the first is also the last
+
 
 @dataclass(frozen=True)
 class Build:
-    """How a built module was made, so that it can be made again at other sizes."""
+    """How a built module was made, so that it can be made again at other sizes.
+
+    ``structure`` has the dims that change the graph (depths): the builder gets them as plain numbers.
+    """
 
     builder: Callable[..., Any]
     dims: Mapping[str, Dim]
+    structure: Mapping[str, int]
     mode: FakeTensorMode
     scope: Scope  # what building assumed
 
@@ -47,7 +53,7 @@ class Build:
 _builds: weakref.WeakKeyDictionary[nn.Module, Build] = weakref.WeakKeyDictionary()
 
 
-def build(builder: Callable[..., nn.Module], /, **sizes: int) -> nn.Module:
+def build(builder: Callable[..., nn.Module], /, depth: str | Iterable[str] | int = (), **sizes: int) -> nn.Module:
     """Call ``builder`` with symbolic ints, so that the module's parameters come out symbolic.
 
     The names of the builder's parameters are the dims; a parameter with a default
@@ -55,11 +61,17 @@ def build(builder: Callable[..., nn.Module], /, **sizes: int) -> nn.Module:
     not suit (``Dh=64``). The builder is kept, so that formulas can be checked at other sizes.
     Change the module inside the builder, not after it.
 
+    ``depth`` names the parameters that change the graph, such as the number of layers ("N", or "Ne Nd"). The builder
+    gets them as plain numbers, `symacct.trace` builds the model at a few of them, and every quantity becomes a
+    polynomial in them (`symacct.structural`).
+
     Raises `DimError` for sizes that do not fit, `TargetError` when the builder gives no module,
     `TraceError` when it fails on symbolic sizes.
     """
     if not callable(builder) or isinstance(builder, nn.Module):
         raise TargetError(f"build(): expected a function that makes a module, got {type(builder).__name__}")
+    if isinstance(depth, int):  # the size of a dim that has this very name
+        sizes["depth"], depth = depth, ()
     parameters = inspect.signature(builder).parameters
     kinds = {p.kind for p in parameters.values()}
     if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
@@ -67,13 +79,24 @@ def build(builder: Callable[..., nn.Module], /, **sizes: int) -> nn.Module:
     for name, size in sizes.items():
         if name not in parameters:
             raise DimError(f"build(): {name}={size}, but the builder's dims are {', '.join(parameters) or 'none'}")
-    wanted = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty or n in sizes]
-    made = named_dims(wanted, sizes)
+    deep = names_of(depth)
+    for name in deep:
+        if name not in parameters:
+            raise DimError(f"build(): depth {name!r} is none of the builder's dims {', '.join(parameters) or 'none'}")
+    structure = {name: check_size(name, sizes.get(name, SHALLOWEST)) for name in deep}
+    own = {n: p for n, p in parameters.items() if n not in deep}
+    wanted = [n for n, p in own.items() if p.default is inspect.Parameter.empty or n in sizes]
+    made = named_dims(wanted, {n: s for n, s in sizes.items() if n not in deep})
     say("building the model")
     mode, collected = new_fake_mode(), Scope()
-    model = construct(builder, made, mode, collected)
-    _builds[model] = Build(builder, made, mode, collected)
+    model = construct(builder, {**made, **structure}, mode, collected)
+    _builds[model] = Build(builder, made, structure, mode, collected)
     return model
+
+
+def names_of(dims: str | Iterable[str]) -> tuple[str, ...]:
+    """Names given as "Ne Nd" or one by one."""
+    return tuple(dict.fromkeys(dims.replace(",", " ").split() if isinstance(dims, str) else dims))
 
 
 def build_of(model: Any) -> Build | None:

@@ -79,12 +79,17 @@ class _Runner:
 
     def __init__(self, program: Program, sizes: Mapping[str, int], symbolic: bool) -> None:
         self.program = program
-        self.sizes = sizes
+        self.sizes = {**sizes, **program.structure}
         self.symbolic = symbolic
         self.scope = Scope()
         made = build_of(program.target)
         # A built module serves the symbolic run at its own trial sizes; all other runs build again.
-        self.as_built = made is not None and symbolic and all(sizes[n] is d for n, d in made.dims.items())
+        self.as_built = (
+            made is not None
+            and symbolic
+            and all(sizes[n] is d for n, d in made.dims.items())
+            and all(program.structure[n] == size for n, size in made.structure.items())
+        )
         if made is not None and self.as_built:  # what building made exact, running may use
             self.scope.lost.update(made.scope.lost)
             self.scope.divisible.update(made.scope.divisible)
@@ -133,7 +138,7 @@ class _Runner:
         made = build_of(target)
         if made is None or self.as_built:
             return without_data(target, self.mode)
-        sizes = {n: self.sizes[n] for n in made.dims}
+        sizes = {n: self.sizes[n] for n in (*made.dims, *made.structure)}
         model = construct(made.builder, sizes, self.mode, self.scope if self.symbolic else Scope())
         freeze_alike(model, target)
         return model

@@ -363,7 +363,8 @@ def _message(account: Account, program: Program, found: Difference, sizes: Sizes
         theirs = f"does {_place(found.other)} instead" if found.other else "has ended"
         return (
             f"the graph itself changes with the sizes: {ours}, a run with {at} {theirs}. {blame}"
-            "likely cause: a Python loop over a dim, or a branch on a size; give that dim as a number"
+            "likely cause: a Python loop over a dim, or a branch on a size; give that dim as a number, or declare that "
+            f"it changes the graph: {_declared(program, guilty)}"
         )
     if found.what == "lifetimes":
         where = f"around {_place(found.node)}" if found.node else "at the end"
@@ -379,6 +380,16 @@ def _message(account: Account, program: Program, found: Difference, sizes: Sizes
         f"{value}. {blame}likely cause: a size computed through a float or int(...) "
         "(use // instead; 0.5*dim loses its dim, dim*0.5 does not), or a branch on a size"
     )
+
+
+def _declared(program: Program, names: list[str]) -> str:
+    """What to write so that dims may change the graph."""
+    made = build_of(program.target)
+    built = [name for name in names if made is not None and name in made.dims]
+    others = [name for name in names if name not in built]
+    found = [f"sa.build(..., depth={' '.join(built)!r})"] if built else []
+    found += [f"sa.trace(..., structural={' '.join(others) or '...'!r})"] if others or not built else []
+    return " and ".join(found)
 
 
 def _place(node: Node) -> str:

@@ -49,6 +49,7 @@ def _step(
     at: Annotated[str, typer.Option(help="Sizes for numbers beside the formulas: B=8,L=2048")] = "",
     build: Annotated[bool, typer.Option("--build", help="NAME is a builder: its parameters are dims.")] = False,
     sizes: Annotated[str, typer.Option(help="Trial sizes, where the defaults do not suit: Dh=64")] = "",
+    structural: Annotated[str, typer.Option(help="Dims that change the graph, such as a number of layers: N")] = "",
     optimizer: Annotated[str, typer.Option(help="A class of torch.optim, such as AdamW, or FILE.py:NAME")] = "",
     loss: Annotated[str, typer.Option(help="FILE.py:NAME of a function of the output")] = "",
     autocast: Annotated[str, typer.Option(help="bf16 or f16")] = "",
@@ -68,13 +69,13 @@ def _step(
     """The account of the step that the command line describes. Typer reads the options here for every command."""
     from symacct.account import Account
 
-    found, trial = _found(target, build, _pairs(sizes))
+    found, trial, deep = _found(target, build, _pairs(sizes), structural.replace(",", " ").split())
     if isinstance(found, Account):
         given = {
             f"specs ({specs[0]!r})" if specs else "": specs, "--loss": loss, "--optimizer": optimizer,
             "--autocast": autocast, "--grad": grad, "--inference": inference, "--accumulate": accumulate > 1,
             "--clip": clip, "--no-set-to-none": not set_to_none, "--keep-outputs": keep_outputs, "--rules": rules,
-            "--sizes": sizes,
+            "--sizes": sizes, "--structural": structural,
         }  # fmt: skip
         if useless := [name for name, value in given.items() if value]:
             verb = "is" if len(useless) == 1 and not specs else "are"
@@ -87,8 +88,8 @@ def _step(
             found, specs or [], rules or [], loss=_loaded(loss), optimizer=_optimizer(optimizer),
             autocast=autocast or None, grad=grad == "all" or [name for name in grad.split(",") if name],
             train=not inference, accumulate=accumulate, clip=_clip(clip), set_to_none=set_to_none,
-            keep_outputs=keep_outputs, device=device or "cpu", attention=attention or None, sizes=trial, strict=strict,
-            check=check,
+            keep_outputs=keep_outputs, device=device or "cpu", attention=attention or None, sizes=trial,
+            structural=deep, strict=strict, check=check,
         )  # fmt: skip
     if allocator:
         account = account.with_allocator(allocator)
@@ -259,24 +260,25 @@ def verify(
 # -- helpers -----------------------------------------------------------------------------
 
 
-def _found(target: str, build: bool, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:
-    """What TARGET names, built or called where it is to be, and the trial sizes that are left for the inputs."""
+def _found(target: str, build: bool, sizes: dict[str, int], deep: list[str]) -> tuple[Any, dict[str, int], list[str]]:
+    """What TARGET names, built or called where it is to be; trial sizes and structural dims left for the inputs."""
     import torch
 
     from symacct.account import Account
     from symacct.building import build as build_model
-    from symacct.building import build_of
     from symacct.targets import load
 
     found = load(target)
     if build:
-        found = build_model(found, **{n: s for n, s in sizes.items() if n in (_parameters(found) or ())})
-        sizes = {n: s for n, s in sizes.items() if n not in build_of(found).dims}  # type: ignore[union-attr]
+        own = _all_parameters(found)
+        found = build_model(found, [n for n in deep if n in own], **{n: s for n, s in sizes.items() if n in own})
+        sizes = {n: s for n, s in sizes.items() if n not in own}
+        deep = [n for n in deep if n not in own]
     elif callable(found) and not isinstance(found, torch.nn.Module) and _parameters(found) == []:
         found = found()
     if not callable(found) and not isinstance(found, Account):
         raise TargetError(f"{target} is a {type(found).__name__}, neither a module, a function nor an account")
-    return found, sizes
+    return found, sizes, deep
 
 
 def _traced(found: Any, specs: list[str], rules: list[str], **options: Any) -> "Account":
@@ -336,6 +338,14 @@ def _parameters(function: Any) -> list[str] | None:
         return None
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
+
+
+def _all_parameters(function: Any) -> list[str]:
+    """The names of a builder's parameters; none where it does not tell."""
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
 
 
 def _pairs(text: str) -> dict[str, int]:

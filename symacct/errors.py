@@ -12,6 +12,7 @@
     │   └── UnknownOpError      ops without a rule, under ``strict=True``
     ├── RuleError           a rule or its pattern
     ├── CheckError          a formula that other sizes refute
+    │   └── StructuralError     what is no polynomial in a dim that changes the graph
     ├── VerifyError         a real run that cannot be made
     └── DeviceError         a device that the table does not have, or what it lacks
 
@@ -74,6 +75,10 @@ class RuleError(SymacctError):
 
 class CheckError(SymacctError):
     """A formula gave another number than a run at other sizes."""
+
+
+class StructuralError(CheckError):
+    """A figure is no polynomial in a dim that changes the graph, or exists only where that dim is a number."""
 
 
 class VerifyError(SymacctError):

@@ -67,6 +67,11 @@ class Memory:
         """The moment with most bytes alive, of the first or a later step, at the account's sizes."""
         return max((t.peak for t in reversed(self._timelines)), key=lambda moment: moment.nbytes)
 
+    @property
+    def refusal(self) -> str:
+        """Why the peak has no closed form: it has one."""
+        return ""
+
     @cached_property
     def candidates(self) -> list[Moment]:
         """The few moments that can be the peak, whatever the sizes; the peak is the largest of them."""
@@ -107,6 +112,11 @@ class Memory:
         return self.storages.sum(
             s for s in self.later.alive_at(marks[0]) if self.later.kind(s) in ("activations", "outputs")
         )
+
+    @property
+    def input_bytes(self) -> Size:
+        """Bytes of the inputs."""
+        return self.storages.sum(s for s, kind in self.storages.kinds.items() if kind == "inputs")
 
     @property
     def rest_bytes(self) -> Size:

@@ -32,6 +32,13 @@ class Space:
         self.monomials = sorted({m: None for terms in shifted.values() for m in terms}, key=str)
         self.vectors = {s: tuple(t.get(m, 0) for m in self.monomials) for s, t in shifted.items()}
 
+    @staticmethod
+    def spanned(monomials: Sequence[_Monomial]) -> Space:
+        """A space whose vectors are coefficients of these monomials."""
+        space = Space((), {})
+        space.monomials = list(monomials)
+        return space
+
     def candidates(self, vectors: Sequence[Vector]) -> list[int]:
         """The positions of the vectors that can be the largest: those that no others, or mixtures of two, cover.
 

@@ -36,6 +36,7 @@ class Program:
     set_to_none: bool = True
     keep_outputs: bool = False
     lowering: Lowering = field(default_factory=Lowering)
+    structure: Mapping[str, int] = field(default_factory=dict)  # dims that change the graph, as plain numbers
 
 
 class Loop:

@@ -86,6 +86,10 @@ def _memory_rows(account: Account) -> Iterator[Row]:
     )
     for name, get in parts:
         yield _row(account, symbolic, name, "bytes", "B", get)
+    if symbolic.memory.refusal:
+        value = quantity(account.peak_bytes, "B") if account.sizes is not None else ""
+        yield Row("peak", "bytes", f"no closed form: {symbolic.memory.refusal}", value)
+        return
     peak = _row(account, symbolic, "peak", "bytes", "B", lambda a: a.peak_bytes)
     moments = len(symbolic.memory.candidates)
     yield peak if moments <= _SHOWN else replace(peak, formula=f"the largest of {moments} moments: see memory_report()")
@@ -143,9 +147,7 @@ def grounds(account: Account) -> list[str]:
     lines = []
     if account.assumptions:
         lines.append("holds when: " + "; ".join(map(str, account.assumptions)))
-    if account.checked:
-        shown = "; ".join(", ".join(f"{n}={s}" for n, s in sizes.items()) for sizes in account.checked)
-        lines.append(f"checked, node by node, at {shown}")
+    lines += account.evidence
     if account.unchecked:
         lines.append(f"NOT checked at other sizes of {', '.join(account.unchecked)}")
     return lines
@@ -276,7 +278,9 @@ def to_json(account: Account, depth: int | None = None) -> str:
         "activations": entry(lambda a: a.activation_bytes),
         "at_rest": entry(lambda a: a.memory.rest_bytes),
         "checkpoint": entry(lambda a: a.checkpoint_bytes),
-        "peak": entry(lambda a: a.peak_bytes),
+        "peak": entry(lambda a: a.peak_bytes)
+        if not symbolic.memory.refusal
+        else {"formula": None, "value": account.peak_bytes if account.sizes is not None else None},
     }
     document = {
         "symacct": symacct.__version__,

@@ -235,14 +235,22 @@ class Timeline:
         """A storage, described."""
         return self.storages.live(storage, self.kind(storage))
 
+    def sums(self, vectors: Sequence[Any]) -> Iterator[tuple[Moment, Any]]:
+        """Each moment with the sum of what is alive; ``vectors`` has one for each storage."""
+        now = _sum_of(vectors, self._start)
+        for moment, event in self._changes():
+            if event is None:
+                yield moment, tuple(now)
+            else:
+                sign = 1 if event >= 0 else -1
+                now = [a + sign * b for a, b in zip(now, vectors[max(event, ~event)], strict=True)]
+
     def rises(self, vectors: Sequence[Any]) -> Iterator[tuple[Moment, Any]]:
         """The moments after which memory falls, with the sum of what is alive: none between them is larger.
 
         ``vectors`` has one for each storage.
         """
-        now = [sum(column) for column in zip(*(vectors[s] for s in sorted(self._start)), strict=True)]
-        if not now and vectors:
-            now = [0] * len(vectors[0])
+        now = _sum_of(vectors, self._start)
         grown, fell = True, False
         last: tuple[Moment, Any] | None = None
         for moment, event in self._changes():
@@ -263,6 +271,12 @@ class Timeline:
 
 
 # -- helpers -----------------------------------------------------------------------
+
+
+def _sum_of(vectors: Sequence[Any], storages: set[int]) -> list[Any]:
+    """The sum of some storages' vectors; zeros where there are none."""
+    now = [sum(column) for column in zip(*(vectors[s] for s in sorted(storages)), strict=True)]
+    return now or [0] * (len(vectors[0]) if vectors else 0)
 
 
 def _add(now: dict[Any, Any], parts: Mapping[Any, Any], sign: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +14,17 @@ from torch.utils import _pytree as pytree
 from symacct.account import Account
 from symacct.algebra import evaluate
 from symacct.assumptions import settle
-from symacct.building import build_of
+from symacct.building import SHALLOWEST, build_of, names_of
 from symacct.capture import Step, run_step
 from symacct.check import check as check_account
-from symacct.dim import Dim, named_dims, plain, symbol
+from symacct.dim import Dim, check_size, named_dims, plain, symbol
 from symacct.errors import DimError, SpecError, TargetError, TraceError, UnknownOpError
 from symacct.lowering import Lowering
 from symacct.program import Program
 from symacct.progress import say
 from symacct.rule import Rules
 from symacct.specs import DTYPES, Spec, names_in, read_specs
+from symacct.structural import StructuralAccount, of_members, proven
 
 
 def trace(
@@ -43,6 +44,7 @@ def trace(
     device: str = "cpu",
     attention: str | None = None,
     sizes: Mapping[str, int] | None = None,
+    structural: str | Iterable[str] = (),
     strict: bool = False,
     rules: Rules | None = None,
     check: bool = True,
@@ -66,10 +68,12 @@ def trace(
     (`symacct.lowering`, `Account.lowering`). ``attention``: with "cuda" the kernel of
     ``scaled_dot_product_attention``: "flash", "efficient", "cudnn" or "math"; by default what PyTorch takes, before
     cuDNN's, which it prefers on Hopper and Blackwell with a cuDNN above 9.15. ``sizes``: trial sizes of dims.
-    ``strict``: ops without a rule are an error. ``rules``: instead of the default ones. ``check=False``: do not
-    check the formulas at other sizes.
+    ``structural``: dims of the inputs that change the graph, such as the length of a loop that is unrolled ("L"); every
+    quantity becomes a polynomial in them, as in the depths of `build`. ``strict``: ops without a rule are an error.
+    ``rules``: instead of the default ones. ``check=False``: do not check the formulas at other sizes.
 
-    Raises `SpecError`, `TargetError`, `TraceError` (`DataDependentError`, `UnknownOpError`), `CheckError`.
+    Raises `SpecError`, `TargetError`, `TraceError` (`DataDependentError`, `UnknownOpError`), `CheckError`
+    (`StructuralError`).
     """
     if not callable(target):
         raise TargetError(f"trace(): {type(target).__name__} is neither a module nor a function")
@@ -77,25 +81,22 @@ def trace(
         if option is not None and not callable(option):
             raise SpecError(f"{name}: expected a function or class, got {type(option).__name__}")
     args, kwargs = _read(target, specs, kwspecs, grad)
-    trial = _trial_dims(target, args, kwargs, dict(sizes or {}))
+    structure = _structure(target, args, kwargs, names_of(structural), dict(sizes or {}))
+    wanted = {name: size for name, size in (sizes or {}).items() if name not in structure}
+    trial = _trial_dims(target, args, kwargs, wanted, structure)
     if not isinstance(accumulate, int) or accumulate < 1:
         raise SpecError(f"accumulate: expected a whole number >= 1 of micro-batches, got {accumulate!r}")
     if clip is not None and not callable(clip) and (isinstance(clip, bool) or not isinstance(clip, (int, float))):
         raise SpecError(f"clip: expected the norm to clip to, or a function of the parameters, got {clip!r}")
     program = Program(
         target, args, kwargs, loss, optimizer, _dtype(autocast), train, accumulate, clip, set_to_none, keep_outputs,
-        Lowering(device, attention),
+        Lowering(device, attention), structure,
     )  # fmt: skip
     if rules is None:
         from symacct.rules import default_rules
 
         rules = default_rules()
-    account = _account(program, trial, set(sizes or ()), rules).with_allocator(allocator)
-    if strict and account.unknown:
-        raise UnknownOpError(
-            f"ops without a rule: {'; '.join(map(str, account.unknown))}; add rules for them (rules=), or drop strict"
-        )
-    return _checked(account, program) if check else account
+    return _traced(program, trial, set(sizes or ()), rules, allocator, check, strict)
 
 
 def described(account: Account, device: str, attention: str | None = None, check: bool = True) -> Account:
@@ -108,8 +109,40 @@ def described(account: Account, device: str, attention: str | None = None, check
     built: dict[str, Dim] = dict(made.dims) if made else {}
     others = {name: size for name, size in account.trial_sizes.items() if name not in built}
     trial = built | named_dims(others, others, built)
-    again = _account(program, trial, set(trial), account.rules).with_allocator(account.allocator)
-    return _checked(again, program) if check else again
+    return _traced(program, trial, set(trial), account.rules, account.allocator, check)
+
+
+def _traced(
+    program: Program,
+    trial: dict[str, Dim],
+    given: set[str],
+    rules: Rules,
+    allocator: str,
+    check: bool,
+    strict: bool = False,
+) -> Account:
+    """The account of a program, with formulas for all sizes of the dims that change its graph."""
+
+    def trace_at(structure: Mapping[str, int]) -> Account:
+        return _account(replace(program, structure=structure), trial, given, rules).with_allocator(allocator)
+
+    account = of_members(program.structure, trace_at) if program.structure else trace_at({})
+    if strict and account.unknown:
+        raise UnknownOpError(
+            f"ops without a rule: {'; '.join(map(str, account.unknown))}; add rules for them (rules=), or drop strict"
+        )
+    if not check:
+        return account
+    if not isinstance(account, StructuralAccount):
+        return _checked(account)
+
+    def run_at(sizes: Mapping[str, int]) -> Account:
+        structure = {name: sizes[name] for name in program.structure}
+        others = {name: size for name, size in sizes.items() if name not in structure}
+        there = replace(program, structure=structure)
+        return Account(run_step(there, others, symbolic=False), rules, program=there, allocator=allocator)
+
+    return proven(account, _checked, run_at)
 
 
 def _account(program: Program, trial: dict[str, Dim], given: set[str], rules: Rules) -> Account:
@@ -128,9 +161,9 @@ def _account(program: Program, trial: dict[str, Dim], given: set[str], rules: Ru
     )
 
 
-def _checked(account: Account, program: Program) -> Account:
-    if account.trial_sizes:
-        checked = check_account(account, program)
+def _checked(account: Account) -> Account:
+    if account.trial_sizes and account.program is not None:
+        checked = check_account(account, account.program)
         account.checked, account.assumptions = checked.sizes, checked.assumptions
     return account
 
@@ -216,12 +249,33 @@ def _with_grad(tree: Any) -> Any:
     return tree
 
 
-def _trial_dims(target: Any, args: Any, kwargs: Any, sizes: Mapping[str, int]) -> dict[str, Dim]:
+def _structure(target: Any, args: Any, kwargs: Any, names: tuple[str, ...], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The dims that change the graph, those of the build and those of the inputs, with the least size to trace at."""
+    made = build_of(target)
+    structure = dict(made.structure) if made else {}
+    for name in names:
+        if made and name in made.dims:
+            raise SpecError(f"structural: {name!r} is a dim of the model: say so when it is built, with depth={name!r}")
+        if name not in names_in((args, kwargs)):
+            raise SpecError(f"structural: {name!r} occurs in no spec")
+        structure[name] = check_size(name, sizes.get(name, SHALLOWEST))
+    own = {s.name for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Dim) for s in v.expr.free_symbols}
+    for name in structure:
+        if name in own:
+            raise SpecError(
+                f"{name!r} changes the graph, so it is a number while the model runs; no dim can stand for it"
+            )
+    return structure
+
+
+def _trial_dims(
+    target: Any, args: Any, kwargs: Any, sizes: Mapping[str, int], structure: Mapping[str, int]
+) -> dict[str, Dim]:
     made = build_of(target)
     trial: dict[str, Dim] = dict(made.dims) if made else {}
     own = {s.name: v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Dim) for s in v.expr.free_symbols}
     lone = {name: dim for name, dim in own.items() if dim.expr == symbol(name)}
-    names = [n for n in (*names_in((args, kwargs)), *own) if n not in trial]
+    names = [n for n in (*names_in((args, kwargs)), *own) if n not in trial and n not in structure]
     for name, size in sizes.items():
         if name not in names:
             where = "was fixed when the module was built" if name in trial else "occurs in no spec"

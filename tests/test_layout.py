@@ -14,7 +14,7 @@ import symacct
 ROOT = Path(symacct.__file__).parent
 # From left to right: nothing imports what stands to its right.
 ORDER = [
-    ["errors", "progress"],
+    ["errors", "progress", "fitting", "templates"],
     ["cost", "files", "hardware"],
     ["printing"],
     ["pattern"],
@@ -40,8 +40,9 @@ ORDER = [
     ["storages", "eight_bit"],
     ["timeline"],
     ["memory"],
+    ["deep_memory"],
     ["account"],
-    ["graph", "check", "report"],
+    ["graph", "check", "report", "structural"],
     ["memory_report"],
     ["plot", "verify"],
     ["tracing"],
@@ -65,6 +66,7 @@ VERIFY = [
 ]
 # Methods of Account that hand over to what stands to the right of it import that when they are called.
 LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot", "verify")}
+LATE |= {("structural", "verify")}
 FILES = sorted(ROOT.rglob("*.py"))
 
 

@@ -100,7 +100,7 @@ class Concrete:
 
 def realize(account: Account, program: Program, device: str) -> Concrete:
     """Build the model at the account's sizes and make its inputs. In a `real_world`, which seeds the random numbers."""
-    sizes = account.sizes or {}
+    sizes = {**(account.sizes or {}), **program.structure}
     try:
         model = _model(program, sizes, device)
         args, kwargs = _inputs(account, program, sizes, device)
@@ -123,7 +123,7 @@ def _model(program: Program, sizes: Mapping[str, int], device: str) -> Any:
         model = _copied(target).to(device)
     else:
         with torch.device(device):
-            model = made.builder(**{name: sizes.get(name, int(dim)) for name, dim in made.dims.items()})
+            model = made.builder(**{n: sizes.get(n, int(size)) for n, size in {**made.dims, **made.structure}.items()})
         freeze_alike(model, target)
         model.to(device)
     return model.train(program.train)
