@@ -17,14 +17,21 @@ if TYPE_CHECKING:
     from symacct.account import Account, Phase
     from symacct.assumptions import Assumption
     from symacct.building import build
+    from symacct.compiled import compile_expressions
     from symacct.cost import Call, Cost, TensorMeta
+    from symacct.crossing import crossover
     from symacct.dim import Dim, dims
+    from symacct.dominance import elasticities, shares
     from symacct.eight_bit import AdamW8bit
     from symacct.errors import SymacctError
+    from symacct.hf import FromConfig, from_config
+    from symacct.leading import asymptotic, collected, leading
+    from symacct.presets import Convention
     from symacct.printing import formula
     from symacct.rule import Rules
     from symacct.rules import default_rules
     from symacct.specs import Spec, spec
+    from symacct.terms import express
     from symacct.tracing import trace
 
 __version__ = "0.1.0"
@@ -41,17 +48,28 @@ _HOME = {
     "AdamW8bit": "eight_bit",
     "Assumption": "assumptions",
     "Call": "cost",
+    "Convention": "presets",
     "Cost": "cost",
     "Dim": "dim",
+    "FromConfig": "hf",
     "Phase": "account",
     "Rules": "rule",
     "Spec": "specs",
     "SymacctError": "errors",
     "TensorMeta": "cost",
+    "asymptotic": "leading",
     "build": "building",
+    "collected": "leading",
+    "compile_expressions": "compiled",
+    "crossover": "crossing",
     "default_rules": "rules",
     "dims": "dim",
+    "elasticities": "dominance",
+    "express": "terms",
     "formula": "printing",
+    "from_config": "hf",
+    "leading": "leading",
+    "shares": "dominance",
     "spec": "specs",
     "trace": "tracing",
 }
@@ -60,18 +78,29 @@ __all__ = [
     "AdamW8bit",
     "Assumption",
     "Call",
+    "Convention",
     "Cost",
     "Dim",
+    "FromConfig",
     "Phase",
     "Rules",
     "Spec",
     "SymacctError",
     "TensorMeta",
     "__version__",
+    "asymptotic",
     "build",
+    "collected",
+    "compile_expressions",
+    "crossover",
     "default_rules",
     "dims",
+    "elasticities",
+    "express",
     "formula",
+    "from_config",
+    "leading",
+    "shares",
     "spec",
     "trace",
 ]

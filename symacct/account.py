@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import sympy
 
@@ -24,12 +24,18 @@ from symacct.lowering import Lowering
 from symacct.memory import Memory
 from symacct.program import Program
 from symacct.record import PHASES, Node, Value
+from symacct.repeats import Repeats
 from symacct.rule import Rules
 from symacct.storages import ALLOCATORS, Storages
 
 if TYPE_CHECKING:
     import torch.fx
 
+    from symacct.compiled import Compiled
+    from symacct.conventions import Explanation
+    from symacct.dominance import Elasticities, Shares
+    from symacct.presets import Convention
+    from symacct.terms import Expressed
     from symacct.verify import Verification
 
 CONVENTION = (
@@ -100,6 +106,7 @@ class Phase:
         self.account = account
         self.name = name
         self.calls = calls
+        self.times = 1  # how many equal modules it is the sum of
 
     @property
     def count(self) -> Size:
@@ -234,16 +241,29 @@ class Account:
         """All phases together."""
         return next(iter(self._group(lambda node: "total").values()), Phase(self, "total", Counter()))
 
-    def by_module(self, depth: int | None = 1, phase: str | None = None) -> dict[str, Phase]:
+    def by_module(self, depth: int | None = 1, phase: str | None = None, repeats: bool = False) -> dict[str, Phase]:
         """Sums by module path, cut to ``depth`` parts (None: not cut), in graph order. "" is the top level.
 
-        The groups are disjoint and add up to the total (or to ``phase``).
+        The groups are disjoint and add up to the total (or to ``phase``). With ``repeats`` equal modules in a row are
+        one group ("h.0-11"), whose ``times`` says how many they are.
         """
 
         def path(node: Node | Group) -> str:
-            return node.path if depth is None else ".".join(node.path.split(".")[:depth])
+            shown = self._repeats.of(node.path)[0] if repeats else node.path
+            return shown if depth is None else ".".join(shown.split(".")[:depth])
 
-        return self._group(path, phase)
+        groups = self._group(path, phase)
+        if repeats:
+            for node, _ in self._uses():
+                cut = node.path if depth is None else ".".join(node.path.split(".")[:depth])
+                name, times = self._repeats.of(cut)
+                if name in groups:
+                    groups[name].times = times
+        return groups
+
+    @cached_property
+    def _repeats(self) -> Repeats:
+        return Repeats((node.path, (node.phase, node.op, self._costs[node.call])) for node, _ in self._uses())
 
     def by_op(self, phase: str | None = None) -> dict[str, Phase]:
         """Sums by operator, in order of first use."""
@@ -352,6 +372,21 @@ class Account:
         """What is counted, and for which kernels."""
         return f"{CONVENTION}; kernels: {self.lowering}"
 
+    def under(self, convention: str | Convention) -> Account:
+        """The account counted by a convention, itself or a preset's name ("palm", "fvcore", ...).
+
+        ``flops`` and ``params`` are what the convention says; bytes, memory and checks stay as traced.
+        """
+        from symacct.conventions import under
+
+        return under(self, convention)
+
+    def explain(self, first: str | Convention, second: str | Convention) -> Explanation:
+        """Why two conventions count this account differently: a table, term by term, that adds up exactly."""
+        from symacct.conventions import explain
+
+        return explain(self, first, second)
+
     @cached_property
     def nodes(self) -> list[NodeCost]:
         """Every node with its cost, in the order in which they ran."""
@@ -415,13 +450,26 @@ class Account:
         """Whether an assumption fixes a dim to a number, which `at` enforces."""
         return any(a.relation == "==" and str(a.left) == name and a.right.is_Integer for a in self.assumptions)
 
-    def at(self, **sizes: int) -> Account:
+    @overload
+    def at(self, **sizes: int) -> Account: ...
+
+    @overload
+    def at(self, **sizes: Any) -> Any: ...
+
+    def at(self, **sizes: Any) -> Any:
         """The account at given sizes: every expression becomes a number.
+
+        With NumPy arrays (or lists) among the sizes, every figure becomes an array over all of their combinations that
+        broadcasting gives, through one compiled function (`symacct.grid.AccountGrid`).
 
         Raises `UnknownDimError` for a name that is not a dim of the account, `MissingSizeError`
         when a dim has no size, `DimError` for sizes that are not whole numbers >= 1, and
         `AssumptionError` when they break a relation that the trace relied on.
         """
+        if any(isinstance(size, (list, tuple, range)) or getattr(size, "ndim", 0) for size in sizes.values()):
+            from symacct.grid import grid
+
+            return grid(self, self._compiled, **sizes)
         for name in sizes:
             if name not in self.trial_sizes:
                 known = ", ".join(self.trial_sizes) or "none"
@@ -431,12 +479,18 @@ class Account:
         if missing:
             raise MissingSizeError(
                 f"at(): no size for {', '.join(missing)}; give one for each of {', '.join(self.dims)} "
-                "(or use .subs on a formula to fill in only some)"
+                "(or fill in only some of a formula with sa.express(formula, B=8))"
             )
         require(self.assumptions, point(given))
         made = replace(self, sizes=given)
         made.__dict__["symbolic"] = self.symbolic  # which knows its peaks already
         return made
+
+    @cached_property
+    def _compiled(self) -> Compiled:
+        from symacct.grid import compile_account
+
+        return compile_account(self)
 
     @property
     def evidence(self) -> list[str]:
@@ -479,6 +533,28 @@ class Account:
 
     def _value(self, expr: Size) -> Size:
         return expr if self.sizes is None else evaluate(expr, self.sizes)
+
+    # -- other names, and what dominates ---------------------------------------------------
+
+    def express(self, **names: Any) -> Expressed:
+        """The account in other names: ``express(D="H*Dh", F="4*D", P="params").forward.flops`` (`symacct.terms`)."""
+        from symacct.terms import expressed
+
+        return expressed(self, **names)
+
+    def shares(
+        self, of: str = "flops", by: str = "term", phase: str | None = None, depth: int | None = 1, **sizes: int
+    ) -> Shares:
+        """What a figure is made of at given sizes, the largest first: by "term", "module", "op" or "phase"."""
+        from symacct.dominance import shares
+
+        return shares(self, of=of, by=by, phase=phase, depth=depth, **sizes)
+
+    def elasticities(self, of: str = "flops", phase: str | None = None, **sizes: int) -> Elasticities:
+        """By how many percent a figure grows for one percent more of each dim, at given sizes."""
+        from symacct.dominance import elasticities
+
+        return elasticities(self, of=of, phase=phase, **sizes)
 
     # -- words ---------------------------------------------------------------------------
 

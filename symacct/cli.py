@@ -48,6 +48,7 @@ def _step(
     specs: Annotated[list[str] | None, typer.Argument(help="The inputs: 'B D', 'i64[B, L]', name='B D'")] = None,
     at: Annotated[str, typer.Option(help="Sizes for numbers beside the formulas: B=8,L=2048")] = "",
     build: Annotated[bool, typer.Option("--build", help="NAME is a builder: its parameters are dims.")] = False,
+    hf: Annotated[bool, typer.Option("--hf", help="TARGET is a Hugging Face config.json or its folder.")] = False,
     sizes: Annotated[str, typer.Option(help="Trial sizes, where the defaults do not suit: Dh=64")] = "",
     structural: Annotated[str, typer.Option(help="Dims that change the graph, such as a number of layers: N")] = "",
     optimizer: Annotated[str, typer.Option(help="A class of torch.optim, such as AdamW, or FILE.py:NAME")] = "",
@@ -69,7 +70,14 @@ def _step(
     """The account of the step that the command line describes. Typer reads the options here for every command."""
     from symacct.account import Account
 
-    found, trial, deep = _found(target, build, _pairs(sizes), structural.replace(",", " ").split())
+    if hf:
+        if build or structural:
+            raise SpecError(
+                "--hf: the config says what is built and which dims are depths; drop --build and --structural"
+            )
+        found, trial, deep = _of_config(target, _pairs(sizes))
+    else:
+        found, trial, deep = _found(target, build, _pairs(sizes), structural.replace(",", " ").split())
     if isinstance(found, Account):
         given = {
             f"specs ({specs[0]!r})" if specs else "": specs, "--loss": loss, "--optimizer": optimizer,
@@ -93,7 +101,8 @@ def _step(
         )  # fmt: skip
     if allocator:
         account = account.with_allocator(allocator)
-    return account.at(**_pairs(at)) if at else account
+    own = found.sizes if hf else {}  # --at needs only what the config does not say
+    return account.at(**{**own, **_pairs(at)}) if at else account
 
 
 def _of_a_step(function: Callable[..., None]) -> Callable[..., None]:
@@ -138,6 +147,8 @@ def trace(
     `symacct trace model.py:Net --build "i64[B, L]" --optimizer AdamW --depth 2`
 
     `symacct trace torchvision.models:resnet50 "B 3 224 224" --inference --json`
+
+    `symacct trace --hf config.json --at B=8,L=2048`
 
     **Exit codes**: 0 done; 1 the model cannot be traced or a check failed; 2 the command is wrong;
     3 ops without a rule under --strict.
@@ -281,6 +292,16 @@ def _found(target: str, build: bool, sizes: dict[str, int], deep: list[str]) -> 
     return found, sizes, deep
 
 
+def _of_config(path: str, sizes: dict[str, int]) -> tuple[Any, dict[str, int], list[str]]:
+    """As `_found`, the model of a config; its legend goes where it is not in the way of --json."""
+    from symacct.hf import FromConfig, from_config
+
+    with _progress():
+        found: FromConfig = from_config(path, depth="N", task=None, **sizes)
+    print(found, file=sys.stderr)
+    return found, {}, []
+
+
 def _traced(found: Any, specs: list[str], rules: list[str], **options: Any) -> "Account":
     from symacct.rules import default_rules
     from symacct.tracing import trace as trace_program
@@ -290,6 +311,9 @@ def _traced(found: Any, specs: list[str], rules: list[str], **options: Any) -> "
         more = more + _loaded(each)
     args = [s for s in specs if "=" not in s]
     kwargs: dict[str, Any] = dict(s.split("=", 1) for s in specs if "=" in s)
+    if hasattr(found, "specs"):  # a model from a config, which knows its inputs
+        account: Account = found.trace(rules=more, **options, **kwargs)
+        return account
     return trace_program(found, *args, rules=more, **options, **kwargs)
 
 

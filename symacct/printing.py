@@ -82,6 +82,23 @@ def formula(expr: Any) -> str:
     return text(expanded)
 
 
+def multiple(times: int, total: Any) -> str:
+    """A sum of so many equal parts, as their number times one of them.
+
+    >>> multiple(12, sympy.sympify("24*B*D**2 + 12*B*D"))
+    '12*(2*B*D**2 + B*D)'
+    """
+    one = formula(sympy.expand(sympy.sympify(total) / times))
+    if one == "0":
+        return one
+    outside, depth = [], 0
+    for sign in one:
+        depth += (sign == "(") - (sign == ")")
+        outside.append(sign if depth == 0 else "")
+    is_sum = any(sign in "".join(outside) for sign in (" + ", " - "))
+    return f"{times}*({one})" if is_sum else f"{times}*{one}"
+
+
 def common_part(exprs: Sequence[Any]) -> Any:
     """The terms that all sums have, each with its least coefficient, so that what is left of them is not negative."""
     terms = [sympy.expand(each).as_coefficients_dict() for each in exprs]

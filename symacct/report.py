@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from symacct.account import Account, Phase
-from symacct.printing import formula, quantity, text
+from symacct.printing import formula, multiple, quantity, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,7 +58,7 @@ def sections(account: Account, depth: int = 1) -> Iterator[Section]:
     held = [row for row in _memory_rows(account) if row.formula != "0"]
     if held:
         yield _section(account, "memory", held)
-    modules = account.by_module(depth)
+    modules = account.by_module(depth, repeats=True)
     if len(modules) > 1 or "" not in modules:
         yield _section(account, f"by module, to depth {depth}", _rows(account, modules.values(), top="(top level)"))
     yield _section(account, "by op", _rows(account, account.by_op().values()))
@@ -99,7 +99,15 @@ def _rows(account: Account, parts: Iterable[Phase], top: str = "") -> Iterator[R
     symbolic = account.symbolic
     for part in parts:
         lines = [
-            _row(account, symbolic, "", measure, unit, lambda a, m=measure, part=part: getattr(_in(a, part), m))
+            _row(
+                account,
+                symbolic,
+                "",
+                measure,
+                unit,
+                lambda a, m=measure, part=part: getattr(_in(a, part), m),
+                part.times,
+            )
             for measure, unit in MEASURES
         ]
         name = (part.name or top) + (" (incomplete)" if part.unknown else "")
@@ -114,9 +122,10 @@ def _in(account: Account, part: Phase) -> Phase:
     return Phase(account, part.name, part.calls)
 
 
-def _row(account: Account, symbolic: Account, name: str, measure: str, unit: str, get: Any) -> Row:
+def _row(account: Account, symbolic: Account, name: str, measure: str, unit: str, get: Any, times: int = 1) -> Row:
+    """A line of a table; the formula of several equal modules is that of one, times their number."""
     value = quantity(get(account), unit) if account.sizes is not None else ""
-    return Row(name, measure, formula(get(symbolic)), value)
+    return Row(name, measure, formula(get(symbolic)) if times == 1 else multiple(times, get(symbolic)), value)
 
 
 def header(account: Account) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -32,6 +32,8 @@ from symacct.templates import Templates
 if TYPE_CHECKING:
     import torch.fx
 
+    from symacct.conventions import Explanation
+    from symacct.presets import Convention
     from symacct.verify import Verification
 
 # (first size beyond the least, order of the lattice), tried in turn: linear first, and later where layers are alike.
@@ -63,7 +65,7 @@ class StructuralAccount(Account):
 
     @cached_property
     def _fitted(self) -> dict[str, Size]:
-        return {name: self.fit(name, get) for name, get in FIGURES.items()}
+        return {name: self.fit(name, partial(_figure_of, name)) for name in FIGURES}
 
     def fit(self, what: str, figure: Callable[[Account], Size]) -> Size:
         """What a function of a plain account is at any depth. Raises `StructuralError` where it is no polynomial."""
@@ -89,6 +91,31 @@ class StructuralAccount(Account):
         members = {offset: member.with_allocator(allocator) for offset, member in self.members.items()}
         return replace(self, allocator=allocator, members=members)
 
+    # -- conventions -----------------------------------------------------------------------
+
+    def under(self, convention: str | Convention) -> Account:
+        """As `Account.under`, at any size of the dims that change the graph."""
+        base = {name.name: least for name, least in self.lattice.base.items()}
+        found = of_members(base, lambda sizes: self.unrolled(**sizes).under(convention))
+        return replace(
+            found, sizes=self.sizes, checked=self.checked, assumptions=self.assumptions, trial_sizes=self.trial_sizes,
+            allocator=self.allocator,
+        )  # fmt: skip
+
+    def explain(self, first: str | Convention, second: str | Convention) -> Explanation:
+        """As `Account.explain`, at any size of the dims that change the graph."""
+        from symacct.conventions import differences, explained
+
+        each = {id(member): differences(member, first, second) for member in self.members.values()}
+        keys = dict.fromkeys(key for found in each.values() for key in found)
+        rows = {key: self.fit(" ".join(key), partial(_of, each, key)) for key in keys}
+        return explained((first, second), self.under(first), self.under(second), rows)
+
+    @property
+    def convention(self) -> str:
+        """What is counted, and for which kernels."""
+        return next(iter(self.members.values())).convention
+
     # -- dims ------------------------------------------------------------------------------
 
     @cached_property
@@ -104,8 +131,11 @@ class StructuralAccount(Account):
 
     def at(self, **sizes: int) -> Account:
         """As `Account.at`. Below the least depth of the formulas, the program is traced at that depth instead."""
-        below = [s.name for s, least in self.lattice.base.items() if sizes.get(s.name, least) < least]
-        if below and all(isinstance(sizes[n], int) and sizes[n] >= 1 for n in below):
+        given = [sizes.get(name) for name in self.structural]
+        if any(
+            isinstance(size, int) and 1 <= size < least
+            for size, least in zip(given, self.lattice.base.values(), strict=True)
+        ):
             rest = {name: size for name, size in sizes.items() if name not in self.structural}
             return self.unrolled(**{n: sizes[n] for n in self.structural if n in sizes}).at(**rest)
         return super().at(**sizes)
@@ -364,6 +394,14 @@ def _must_equal(what: str, formula: Any, value: Any, sizes: Mapping[str, int]) -
 
 def _at(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def _figure_of(name: str, member: Account) -> Size:
+    return member._figure(name)
+
+
+def _of(each: Mapping[int, Mapping[Any, Size]], key: Any, member: Account) -> Size:
+    return each[id(member)].get(key, 0)
 
 
 def _place(key: Key) -> str:
