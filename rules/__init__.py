@@ -52,7 +52,5 @@ FAMILIES = (
 
 def default_rules() -> Rules:
     """All rules that symacct ships, as one value that can be added to."""
-    total = Rules()
-    for family in FAMILIES:
-        total = total + family
-    return Rules("default", total.table)
+    table = {key: dict(aspects) for family in FAMILIES for key, aspects in family.table.items()}
+    return Rules("default", table)

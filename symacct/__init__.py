@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from symacct.dominance import elasticities, shares
     from symacct.eight_bit import AdamW8bit
     from symacct.errors import SymacctError
+    from symacct.growth import asymptotic, collected, leading
     from symacct.hf import FromConfig, from_config
-    from symacct.leading import asymptotic, collected, leading
     from symacct.presets import Convention
     from symacct.printing import formula
     from symacct.rule import Rules
@@ -57,9 +57,9 @@ _HOME = {
     "Spec": "specs",
     "SymacctError": "errors",
     "TensorMeta": "cost",
-    "asymptotic": "leading",
+    "asymptotic": "growth",
     "build": "building",
-    "collected": "leading",
+    "collected": "growth",
     "compile_expressions": "compiled",
     "crossover": "crossing",
     "default_rules": "rules",
@@ -68,7 +68,7 @@ _HOME = {
     "express": "terms",
     "formula": "printing",
     "from_config": "hf",
-    "leading": "leading",
+    "leading": "growth",
     "shares": "dominance",
     "spec": "specs",
     "trace": "tracing",

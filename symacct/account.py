@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import sympy
@@ -43,6 +43,9 @@ CONVENTION = (
     "causal attention in full; pointwise: all other arithmetic by the weights of symacct.rules.weights; "
     "bytes: as eager runs it, each kernel reads its operands and writes its results once"
 )
+
+
+KEPT = ("parameters", "gradients", "optimizer state", "buffers", "inputs")  # kinds of memory with a formula of its own
 
 
 @dataclass(frozen=True)
@@ -336,7 +339,7 @@ class Account:
     @property
     def input_bytes(self) -> Size:
         """Bytes of the inputs."""
-        return self._figure("input_bytes")
+        return self._figure("inputs")
 
     def with_allocator(self, allocator: str) -> Account:
         """The account with memory as an allocator hands it out: "logical" bytes, or "cuda" in blocks of 512.
@@ -360,6 +363,11 @@ class Account:
         return self._value(self._exact(sympy.expand(sympy.Add(*(measure(h.meta) for h in held)))))
 
     # -- nodes ---------------------------------------------------------------------------
+
+    @property
+    def laid_out(self) -> Account:
+        """The account that has nodes and timelines at these sizes: itself, but where the graph changes with a dim."""
+        return self
 
     @property
     def lowering(self) -> str:
@@ -605,6 +613,10 @@ class Account:
         return f"<Account of {self.title}: {self.total.count} nodes, dims {', '.join(self.dims) or 'none'}>"
 
 
+def _of_kind(kind: str, account: Account) -> Size:
+    return account.memory.of_kind(kind)
+
+
 def _saved(account: Account) -> list[Held]:
     step = account.step
     return list({h.storage: h for h in (*step.parameters, *step.buffers, *step.state) if h.saved}.values())
@@ -618,7 +630,8 @@ FIGURES: dict[str, Callable[[Account], Size]] = {
     "grad_bytes": lambda a: a._held(a.step.gradients, lambda t: t.nbytes),
     "optimizer_bytes": lambda a: a._held(list({h.storage: h for h in a.step.state}.values()), lambda t: t.nbytes),
     "checkpoint_bytes": lambda a: a._held(_saved(a), lambda t: t.nbytes),
-    "input_bytes": lambda a: a.memory.input_bytes,
+    "scalar_bytes": lambda a: a._held([h for h in a.step.state if not h.meta.shape], lambda t: t.nbytes),
+    **{kind: partial(_of_kind, kind) for kind in KEPT},
     "activation_bytes": lambda a: a.memory.activation_bytes,
     "rest_bytes": lambda a: a.memory.rest_bytes,
 }

@@ -84,6 +84,7 @@ class Scope:
             self.cache.clear()
 
 
+_BEYOND = 2**62  # no tensor has as many elements
 _scopes: list[Scope] = []
 
 
@@ -121,6 +122,8 @@ def settle(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:
     fixed = {a.left: a.right for a in firm if a.left.is_Symbol and exact(a.right)}
     kept = []
     for each in unique:
+        if any(abs(number) >= _BEYOND for side in (each.left, each.right) for number in side.atoms(sympy.Integer)):
+            continue  # torch guards its 64 bits
         states_a_fact = each.left in fixed or (isinstance(each.left, sympy.Mod) and each.left.args in divisible)
         if each.relation and not (states_a_fact and each.relation == "=="):
             left, right = (simplify(side, divisible).xreplace(fixed) for side in (each.left, each.right))

@@ -55,6 +55,10 @@ class DeepMemory:
         """As `Memory.activation_bytes`."""
         return self._figure("activation_bytes")
 
+    def of_kind(self, kind: str) -> Size:
+        """As `Memory.of_kind`."""
+        return self._figure(kind)
+
     @property
     def rest_bytes(self) -> Size:
         """As `Memory.rest_bytes`."""

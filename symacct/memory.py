@@ -113,10 +113,9 @@ class Memory:
             s for s in self.later.alive_at(marks[0]) if self.later.kind(s) in ("activations", "outputs")
         )
 
-    @property
-    def input_bytes(self) -> Size:
-        """Bytes of the inputs."""
-        return self.storages.sum(s for s, kind in self.storages.kinds.items() if kind == "inputs")
+    def of_kind(self, kind: str) -> Size:
+        """Bytes of what has a kind of its own, such as "parameters" (`symacct.storages.KINDS`)."""
+        return self.storages.sum(s for s, k in self.storages.kinds.items() if k == kind)
 
     @property
     def rest_bytes(self) -> Size:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from symacct.account import Account
-from symacct.algebra import evaluate, total_of
+from symacct.account import KEPT, Account
+from symacct.algebra import evaluate
 from symacct.capture import Held
 from symacct.cost import Size
 from symacct.errors import DimError
@@ -22,7 +21,7 @@ from symacct.printing import common_part, formula, quantity, text
 from symacct.program import Program
 from symacct.report import WIDTH, Column, Section, as_markdown, as_renderables, as_text, basis, grounds, header
 from symacct.storages import Live
-from symacct.timeline import Moment
+from symacct.timeline import Moment, Timeline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -96,7 +95,12 @@ class _Facts:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """The moments that can be the peak, the largest first: at the account's sizes, else at the trial sizes."""
+        """The moments that can be the peak, the largest first: at the account's sizes, else at the trial sizes.
+
+        None where the peak has no closed form.
+        """
+        if self.refusal:
+            return []
         memory = self.symbolic.memory
         moments = (memory.where(**self.least) if self.least else memory).candidates
         sizes = self.account.sizes if self.account.sizes is not None else self.account.trial_sizes
@@ -107,6 +111,11 @@ class _Facts:
             for moment, nbytes in zip(moments, formulas, strict=True)
         ]
         return sorted(found, key=lambda c: -c.value)
+
+    @property
+    def refusal(self) -> str:
+        """Why the peak has no closed form; "" where it has one."""
+        return self.symbolic.memory.refusal
 
     @cached_property
     def common(self) -> Size:
@@ -122,7 +131,7 @@ class _Facts:
     @cached_property
     def peaks(self) -> dict[str, Moment]:
         """The largest moment of each timeline at the account's sizes."""
-        memory = self.account.memory
+        memory = self.account.laid_out.memory
         return {t.name: t.peak for t in dict.fromkeys((memory.first, memory.later))}
 
     @cached_property
@@ -137,9 +146,14 @@ class _Facts:
         return sorted(timeline.alive_at(self.winner.position), key=lambda s: (-timeline.rank(s), s))
 
     @cached_property
+    def formulas(self) -> Timeline:
+        """The same storages as in the timelines at sizes, with sizes in dims."""
+        return self.account.laid_out.symbolic.memory.later
+
+    @cached_property
     def groups(self) -> list[Group]:
         """What is alive at the peak, equal tensors of equal layers together, the largest groups first."""
-        timeline, formulas = self.winner.timeline, self.symbolic.memory.later
+        timeline, formulas = self.winner.timeline, self.formulas
         together: dict[Any, list[int]] = {}
         for storage in self.tensors:
             live = timeline.live(storage)
@@ -165,17 +179,14 @@ class _Facts:
         held = {"parameters": step.parameters, "gradients": step.gradients}
         held["optimizer state"] = [h for h in step.state if h.meta.shape]
         found = {name: _rate(step.parameters, tensors) for name, tensors in held.items() if tensors}
-        lone = [h for h in step.state if not h.meta.shape]  # step counts and such
-        return None if None in found.values() else {**found, "scalars": total_of(Counter(h.meta.nbytes for h in lone))}
+        scalars = self.symbolic._figure("scalar_bytes")  # step counts and such
+        return None if None in found.values() else {**found, "scalars": scalars}
 
 
 def _kept(account: Account) -> dict[str, Size]:
     """Bytes of each kind that stays, and of the sums."""
     memory = account.memory
-    by_kind = {
-        kind: memory.storages.sum(s for s, k in memory.storages.kinds.items() if k == kind)
-        for kind in ("parameters", "gradients", "optimizer state", "buffers", "inputs")
-    }
+    by_kind = {kind: memory.of_kind(kind) for kind in KEPT}
     sums = {
         "activations": memory.activation_bytes,
         "at rest": memory.rest_bytes,
@@ -311,7 +322,9 @@ def sections(
 def _closed_forms(facts: _Facts) -> Section:
     rows = [(name, formula(expr), _amount(value)) for name, (expr, value) in facts.bytes.items() if expr != 0]
     moments = len(facts.candidates)
-    peak = formula(facts.peak) if moments <= _SHORT else f"the largest of {moments} moments, below"
+    peak = f"the largest of {moments} moments, below"
+    if moments <= _SHORT:
+        peak = "no closed form, see below" if facts.refusal else formula(facts.peak)
     rows.append(("peak", peak, _amount(facts.winner.nbytes) if facts.numbers else ""))
     title = "memory, in bytes" if facts.account.allocator == "logical" else "memory, in blocks of 512 bytes"
     notes = tuple(_per_parameter(facts))
@@ -344,6 +357,8 @@ def _per_parameter(facts: _Facts) -> Iterator[str]:
 
 def _peak(facts: _Facts, top: int) -> Section:
     """The peak as what all candidates have in common plus the largest of what they have beyond it."""
+    if facts.refusal:
+        return Section("peak: no closed form", (_FORMULA,), ((facts.refusal,),))
     found, common = facts.candidates, facts.common
     where = f" where {', '.join(f'{n} >= {s:,}' for n, s in facts.least.items())}" if facts.least else ""
     rows = []
@@ -467,10 +482,10 @@ def to_json(account: Account, least: Mapping[str, int] | None = None) -> str:
         },
         "bytes_per_parameter": per_parameter and {n.replace(" ", "_"): text(v) for n, v in per_parameter.items()},
         "peak": {
-            "formula": text(facts.peak),
+            "formula": text(facts.peak) if not facts.refusal else None,
             "value": facts.winner.nbytes if numbers else None,
             "least": facts.least,
-            "common": text(facts.common),
+            "common": text(facts.common) if not facts.refusal else None,
             "candidates": [
                 {
                     **_moment(c.moment),
@@ -505,7 +520,7 @@ def _numbered(moment: Moment | None) -> dict[str, Any] | None:
 
 
 def _tensor(facts: _Facts, storage: int) -> dict[str, Any]:
-    live, symbolic = facts.winner.timeline.live(storage), facts.symbolic.memory.later.live(storage)
+    live, symbolic = facts.winner.timeline.live(storage), facts.formulas.live(storage)
     return {
         "bytes": live.nbytes,
         "kind": live.kind,

@@ -104,7 +104,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = known.container(outputs) if known.container else outputs[0]
             call = known.call
         else:
-            result = self._run(use, data)
+            result = use.tensors[0] if _keeps_its_shape(use) else self._run(use, data)
             call, out_values = self.memo.learn(key, use, result)
         if func in _ALL:
             result.__dict__["_symacct_all"] = True
@@ -297,6 +297,14 @@ _PLAIN = frozenset(
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _ALL = tuple(getattr(torch.ops.aten.all, name) for name in ("default", "dim", "dims"))
 _composite: dict[Any, bool] = {}
+
+
+def _keeps_its_shape(use: Use) -> bool:
+    """Whether a call is arithmetic in place on operands that are all alike, so that there is nothing to ask torch."""
+    if torch.Tag.pointwise not in use.func.tags or not use.tensors or not use.tensors[0].is_floating_point():
+        return False
+    schema, like = schema_of(use.func), use.values[0].layout
+    return schema.mutated == schema.arguments[:1] and all(value.layout == like for value in use.values)
 
 
 def _is_composite(func: Any) -> bool:

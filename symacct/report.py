@@ -262,6 +262,11 @@ def basis(account: Account) -> dict[str, Any]:
     }
 
 
+def _count(number: Any) -> Any:
+    """A number as it is, or the formula of one that depends on a dim."""
+    return number if isinstance(number, int) else text(number)
+
+
 def to_json(account: Account, depth: int | None = None) -> str:
     """The account for machines. Formulas are strings, values exact numbers (null without sizes)."""
     import torch
@@ -279,7 +284,7 @@ def to_json(account: Account, depth: int | None = None) -> str:
     def costs(part: Phase) -> dict[str, Any]:
         measures = ("flops", "pointwise", "bytes_read", "bytes_written")
         out: dict[str, Any] = {m: entry(lambda a, m=m: getattr(_in(a, part), m)) for m in measures}
-        return {"nodes": part.count, "complete": not part.unknown, **out}
+        return {"nodes": _count(part.count), "complete": not part.unknown, **out}
 
     held = ("params", "param_bytes", "grad_bytes", "optimizer_bytes", "buffer_bytes")
     memory = {
@@ -298,7 +303,7 @@ def to_json(account: Account, depth: int | None = None) -> str:
         "inputs": account.inputs,
         "convention": account.convention,
         **basis(account),
-        "unknown": [{"op": u.op, "count": u.count, "places": list(u.places)} for u in account.unknown],
+        "unknown": [{"op": u.op, "count": _count(u.count), "places": list(u.places)} for u in account.unknown],
         "tensors": {name: entry(lambda a, name=name: getattr(a, name)) for name in held},
         "memory": {"allocator": account.allocator, **memory},
         "phases": {name: costs(p) for name, p in account.phases.items()},

@@ -14,6 +14,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"]
 _PACKAGES = sysconfig.get_paths()["purelib"]
 _CHECKPOINT = f"{_TORCH}/utils/checkpoint.py"
 _ENGINE = f"{_TORCH}/autograd/graph.py"  # _engine_run_backward
+_LOOP = f"{_OURS}/program.py"  # whoever calls it is no part of the step
 _kinds: dict[str, str] = {}
 
 
@@ -21,8 +22,11 @@ def source() -> str:
     """The line that is running now in code that is neither torch's nor ours."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        if source_kind(frame.f_code.co_filename) == "model":
+        kind = source_kind(frame.f_code.co_filename)
+        if kind == "model":
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if kind == "loop":
+            break
         frame = frame.f_back
     return ""
 
@@ -39,13 +43,15 @@ def recomputing() -> bool:
 
 
 def source_kind(filename: str) -> str:
-    """Whose code a file is: "model", "library" (torch or symacct), "checkpoint" or "engine"."""
+    """Whose code a file is: "model", "library" (torch, symacct), "checkpoint", "engine" or "loop" (runs the step)."""
     found = _kinds.get(filename)
     if found is None:
         if filename == _CHECKPOINT:
             found = "checkpoint"
         elif filename == _ENGINE:
             found = "engine"
+        elif filename == _LOOP:
+            found = "loop"
         else:
             ours = filename.startswith((_TORCH, _OURS, "<frozen"))
             stdlib = filename.startswith(_STDLIB) and not filename.startswith(_PACKAGES)

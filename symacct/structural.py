@@ -84,7 +84,7 @@ class StructuralAccount(Account):
         )  # fmt: skip
 
     def _memory_at(self) -> Memory:
-        return self._of_these_sizes().memory
+        return self.laid_out.memory
 
     def with_allocator(self, allocator: str) -> Account:
         """As `Account.with_allocator`."""
@@ -150,7 +150,9 @@ class StructuralAccount(Account):
             raise StructuralError("unrolled(): the account has no program to trace; make it with sa.trace")
         return self.trace_at(at).with_allocator(self.allocator)
 
-    def _of_these_sizes(self) -> Account:
+    @cached_property
+    def laid_out(self) -> Account:
+        """The account at its sizes of the dims that change the graph, with nodes, graph and timelines."""
         if self.sizes is None:
             least = {name: self.trial_sizes[name] for name in self.structural}
             raise StructuralError(
@@ -163,12 +165,12 @@ class StructuralAccount(Account):
     @cached_property
     def nodes(self) -> list[NodeCost]:
         """The nodes at the account's sizes; without sizes they are in ``unrolled(...).nodes``."""
-        return self._of_these_sizes().nodes
+        return self.laid_out.nodes
 
     @cached_property
     def graph(self) -> torch.fx.Graph:
         """The graph at the account's sizes; without sizes it is in ``unrolled(...).graph``."""
-        return self._of_these_sizes().graph
+        return self.laid_out.graph
 
     # -- evidence --------------------------------------------------------------------------
 

@@ -323,3 +323,37 @@ def test_memory_on_a_terminal():
     assert code == 0
     assert "alive at the peak, by kind" in seen
     assert "\x1b[1m" in seen
+
+
+def test_depth_on_the_command_line(tmp_path):
+    """--structural names the builder's and the inputs' dims that change the graph."""
+    file = tmp_path / "net.py"
+    file.write_text(
+        "from torch import nn\n"
+        "def net(D, N):\n"
+        "    return nn.Sequential(*(nn.Linear(D, D, bias=False) for _ in range(N)))\n"
+    )
+    code, out, _ = run("trace", f"{file}:net", "--build", "B D", "--structural", "N", "--at", "B=8,D=64,N=100")
+    assert code == 0
+    assert "2*B*D**2*N" in out
+    assert "polynomials in N" in out
+    code, _, err = run("trace", f"{file}:net", "--build", "B D", "--structural", "M")
+    assert code == 2
+    assert "'M' occurs in no spec" in err
+
+
+def test_a_config_on_the_command_line(tmp_path):
+    """--hf traces the model of a config; --at has only what the config does not say; the legend is no part of JSON."""
+    config = str(Path(__file__).parent / "data" / "configs" / "gpt2.json")
+    code, out, err = run("trace", "--hf", config, "--at", "B=1,L=1024", "--json", "--no-check")
+    assert code == 0
+    document = json.loads(out)
+    assert document["tensors"]["params"]["value"] == 124439808
+    assert document["phases"]["forward"]["flops"]["value"] == 291648307200
+    assert "n_layer" in err
+    code, _, err = run("trace", "--hf", str(tmp_path / "none.json"))
+    assert code == 2
+    assert "none.json" in err
+    code, _, err = run("trace", "--hf", config, "--build")
+    assert code == 2
+    assert "drop --build" in err

@@ -25,7 +25,7 @@ ORDER = [
     ["assumptions"],
     ["dim"],
     ["expressions"],
-    ["terms", "leading", "computation"],
+    ["growth", "terms", "computation"],
     ["dominance", "compiled"],
     ["crossing", "grid"],
     ["symnode", "sources"],

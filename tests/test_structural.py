@@ -1,6 +1,7 @@
 """Dims that change the graph: depths, unrolled loops, experts. Every figure is a polynomial in them, or an error."""
 
 import functools
+import json
 
 import pytest
 import sympy
@@ -399,6 +400,51 @@ def test_reports_say_how_it_was_proven():
     assert "proven, figure by figure, by a run at" in report
     assert "NOT checked" not in report
     assert '"polynomials' not in report
+
+
+def test_memory_reports_at_any_depth():
+    """The report of memory has formulas in the depth, and at sizes what is alive in a model of that depth."""
+    account = stack()
+    report = account.memory_report()
+    assert "24*B*D*N + 8*B*N + 4" in report
+    assert "24*N + 8 bytes of" in report
+    assert "backward: aten.threshold_backward in" in report
+    sizes = {"B": 5, "D": 16, "K": 7}
+    plain = sa.trace(sa.build(lambda D, K: Stack(D, K, 6)), "B D", optimizer=torch.optim.AdamW, check=False)
+    ours = json.loads(account.at(N=6, **sizes).memory_report(form="json"))
+    theirs = json.loads(plain.at(**sizes).memory_report(form="json"))
+    assert {n: b["value"] for n, b in ours["bytes"].items()} == {n: b["value"] for n, b in theirs["bytes"].items()}
+    for name in ("value", "first", "later", "by_kind", "by_module", "tensors"):
+        assert ours["peak"][name] == theirs["peak"][name], name
+
+
+def test_machines_get_formulas_in_the_depth():
+    """JSON has counts of nodes as formulas, and as numbers at sizes."""
+    document = json.loads(stack().to_json())
+    assert document["dims"] == list(stack().dims)
+    assert "N" in document["phases"]["forward"]["nodes"]
+    assert document["phases"]["forward"]["flops"]["formula"] == "16*B*D**2*N + 2*B*D*K"
+    sized = json.loads(stack().at(B=5, D=16, K=7, N=6).to_json())
+    assert isinstance(sized["phases"]["forward"]["nodes"], int)
+
+
+def test_arrays_of_depths():
+    """Depth is a dim like any other where sizes are arrays."""
+    numpy = pytest.importorskip("numpy")
+    depths = numpy.array([2, 3, 50])
+    found = stack().at(B=5, D=16, K=7, N=depths)
+    each = [stack().at(B=5, D=16, K=7, N=int(n)) for n in depths]
+    assert found.peak_bytes.tolist() == [account.peak_bytes for account in each]
+    assert found.total.flops.tolist() == [account.total.flops for account in each]
+
+
+def test_other_devices_at_any_depth():
+    """What CUDA runs is described at any depth too: its optimizer works on lists that grow with it."""
+    account = sa.trace(sa.build(builder(), depth="N"), "B D", optimizer=torch.optim.AdamW, device="cuda")
+    plain = sa.trace(
+        sa.build(lambda D, K: Stack(D, K, 6)), "B D", optimizer=torch.optim.AdamW, device="cuda", check=False
+    )
+    same(account, plain, {"B": 9, "D": 24, "K": 5}, {"N": 6})
 
 
 def test_checking_at_more_sizes():

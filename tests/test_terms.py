@@ -10,7 +10,7 @@ import symacct as sa
 from symacct.dim import symbol
 from symacct.errors import SpecError, UnknownDimError
 from symacct.expressions import parse
-from symacct.leading import asymptotic, collected, leading
+from symacct.growth import asymptotic, collected, leading
 from symacct.printing import text
 from symacct.terms import express, expressed
 
@@ -306,7 +306,7 @@ def test_text_does_not_depend_on_the_process(outputs_by_seed):
     code = (
         "from symacct.expressions import parse\n"
         "from symacct.terms import express\n"
-        "from symacct.leading import collected, leading\n"
+        "from symacct.growth import collected, leading\n"
         "from symacct.printing import text\n"
         "f = parse('24*N*B*L*D**2 + 4*N*B*L**2*D + 2*B*L*D*V + 7*B*L*V*K')\n"
         "p = express(f, P='12*N*D**2 + 13*D*N + V*D + V*K', X='B*L')\n"

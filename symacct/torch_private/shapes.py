@@ -50,6 +50,9 @@ def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any
     if described and func in CUDA_SHAPES:
         with mode:
             return CUDA_SHAPES[func](*args, **kwargs)
+    if func in _QUICK:
+        with mode:
+            return _as_kernels_do(mode, func, args, _QUICK[func](*args, **kwargs))
     python = _SHAPES.get(func) or meta_table.get(func) or decomposition_table.get(func) or _shape_by_lists(func)
     try:
         with sym.taking() as taken:
@@ -204,10 +207,29 @@ def _upsample_backward(grad_output: Any, output_size: Any, input_size: Any, *_: 
     return grad_output.new_empty(list(input_size))
 
 
+def _batch_norm(input: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any) -> Any:
+    """Results of batch normalization: like the input, and the batch's statistics, which there are in training only."""
+    statistics = (input.new_empty(input.shape[1] if training else 0) for _ in range(2))
+    return (torch.empty_like(input), *statistics)
+
+
+def _batch_norm_backward(grad: Any, input: Any, weight: Any, *rest: Any) -> Any:
+    """Gradients of batch normalization, None for those that are not wanted."""
+    wanted = rest[-1]
+    like = input if weight is None else weight
+    parameters = (like.new_empty(input.shape[1]) if each else None for each in wanted[1:])
+    return (torch.empty_like(input) if wanted[0] else None, *parameters)
+
+
 def _is_whole(tensor: Any) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex())
 
 
+# Shape functions in place of torch's own, which run a decomposition of some dozen operators.
+_QUICK: dict[Any, Callable[..., Any]] = {
+    aten.native_batch_norm.default: _batch_norm,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
+}
 # Shape functions where torch has none that takes symbolic sizes.
 _SHAPES: dict[Any, Callable[..., Any]] = {
     aten._grouped_mm.default: _grouped_mm,
