@@ -20,6 +20,7 @@ class Case:
     specs: dict[str, str]
     plain: Callable[[], torch.nn.Module]
     inputs: Callable[[], dict[str, torch.Tensor]]
+    deep: bool = False  # symbolic in depth too: building it is a part of tracing it
 
 
 def _gpt2(H: int, Dh: int, V: int, P: int, layers: int) -> Any:
@@ -60,7 +61,7 @@ TOKENS = {"input_ids": "i64[B, L]", "labels": "i64[B, L]"}
 
 
 def cases() -> list[Case]:
-    """GPT-2 with 12 layers, a Llama with 32, ResNet-50: full training steps with AdamW."""
+    """Full training steps with AdamW, the deep ones of models whose depth is symbolic."""
     return [
         Case(
             "GPT-2, 12 layers",
@@ -75,6 +76,22 @@ def cases() -> list[Case]:
             TOKENS,
             lambda: _llama(4, 8, 128, 14336, 128256, 32),
             lambda: _ids(8, 2048),
+        ),
+        Case(
+            "GPT-2, any depth",
+            lambda: sa.build(_gpt2, depth="layers"),
+            TOKENS,
+            lambda: _gpt2(12, 64, 50257, 1024, 12),
+            lambda: _ids(8, 1024),
+            deep=True,
+        ),
+        Case(
+            "Llama, any depth",
+            lambda: sa.build(_llama, depth="layers"),
+            TOKENS,
+            lambda: _llama(16, 8, 128, 53248, 128256, 126),
+            lambda: _ids(8, 2048),
+            deep=True,
         ),
         Case("ResNet-50", _resnet, {"x": "B 3 224 224"}, _resnet, lambda: {"x": torch.zeros(8, 3, 224, 224)}),
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from symacct.account import Account, Phase
+    from symacct.account import Account
     from symacct.assumptions import Assumption
     from symacct.building import build
     from symacct.compiled import compile_expressions
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from symacct.errors import SymacctError
     from symacct.growth import asymptotic, collected, leading
     from symacct.hf import FromConfig, from_config
+    from symacct.parts import Phase
     from symacct.presets import Convention
     from symacct.printing import formula
     from symacct.rule import Rules
@@ -52,7 +53,7 @@ _HOME = {
     "Cost": "cost",
     "Dim": "dim",
     "FromConfig": "hf",
-    "Phase": "account",
+    "Phase": "parts",
     "Rules": "rule",
     "Spec": "specs",
     "SymacctError": "errors",

@@ -7,14 +7,14 @@ thousands of nodes is a sum over the few distinct ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import sympy
 
-from symacct.algebra import evaluate, simplify, total_of
+from symacct.algebra import evaluate, simplify
 from symacct.assumptions import Assumption, require
 from symacct.capture import Held, Step
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
@@ -22,6 +22,7 @@ from symacct.dim import check_size, point
 from symacct.errors import MissingSizeError, SpecError, UnknownDimError
 from symacct.lowering import Lowering
 from symacct.memory import Memory
+from symacct.parts import Group, NodeCost, Phase, Unknown
 from symacct.program import Program
 from symacct.record import PHASES, Node, Value
 from symacct.repeats import Repeats
@@ -46,132 +47,6 @@ CONVENTION = (
 
 
 KEPT = ("parameters", "gradients", "optimizer state", "buffers", "inputs")  # kinds of memory with a formula of its own
-
-
-@dataclass(frozen=True)
-class NodeCost:
-    """One node of the graph with its cost: op, phase, module path, source line, shapes, dtypes."""
-
-    index: int
-    op: str
-    phase: str
-    path: str
-    source: str
-    inputs: tuple[TensorMeta, ...]
-    outputs: tuple[TensorMeta, ...]
-    storages: tuple[int, ...]
-    forward: int
-    cost: Cost | None
-
-    @property
-    def known(self) -> bool:
-        """Whether a rule gave the cost."""
-        return self.cost is not None
-
-    def __getattr__(self, name: str) -> Any:
-        if name in (*COST_FIELDS, "bytes", "intensity"):
-            return getattr(self.cost or Cost(), name)
-        raise AttributeError(name)
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """An op without a rule: its name, how often it occurs, and where."""
-
-    op: str
-    count: Size
-    places: tuple[str, ...]
-
-    def __str__(self) -> str:
-        shown = ", ".join(self.places[:3]) + (", ..." if len(self.places) > 3 else "")
-        return f"{self.op} x{self.count} in {shown}"
-
-
-@dataclass(frozen=True)
-class Group:
-    """Nodes of one phase, module path, operator and cost: ``times`` says how many there are."""
-
-    phase: str
-    path: str
-    op: str
-    call: int  # its cost's place in the account
-    times: Size
-
-
-class Phase:
-    """A part of an account (a phase, a module, an op): its nodes' costs added up.
-
-    ``flops``, ``pointwise``, ``bytes_read``, ``bytes_written``, ``bytes`` and ``intensity`` are SymPy
-    expressions, or numbers in an account at given sizes. ``str()`` is the FLOP formula.
-    """
-
-    def __init__(self, account: Account, name: str, calls: Counter[Any]) -> None:
-        self.account = account
-        self.name = name
-        self.calls = calls
-        self.times = 1  # how many equal modules it is the sum of
-
-    @property
-    def count(self) -> Size:
-        """Number of nodes."""
-        return self.account._value(sum(self.calls.values()))
-
-    @property
-    def unknown(self) -> bool:
-        """Whether a node without a rule is among them, so that the sums are incomplete."""
-        return any(self.account._costs[call] is None for call in self.calls)
-
-    @cached_property
-    def _formulas(self) -> Cost:
-        return _sum((self.account._costs[call], times) for call, times in self.calls.items())
-
-    @property
-    def cost(self) -> Cost:
-        """All sums as one `Cost`."""
-        return Cost(**{f: self.account._value(getattr(self._formulas, f)) for f in COST_FIELDS})
-
-    @property
-    def flops(self) -> Size:
-        """Contractions: 2 FLOP per multiply-add."""
-        return self.account._value(self._formulas.flops)
-
-    @property
-    def pointwise(self) -> Size:
-        """All other arithmetic, in FLOP."""
-        return self.account._value(self._formulas.pointwise)
-
-    @property
-    def bytes_read(self) -> Size:
-        """Bytes that kernels read."""
-        return self.account._value(self._formulas.bytes_read)
-
-    @property
-    def bytes_written(self) -> Size:
-        """Bytes that kernels write."""
-        return self.account._value(self._formulas.bytes_written)
-
-    @property
-    def bytes(self) -> Size:
-        """Bytes read plus bytes written."""
-        return self.bytes_read + self.bytes_written
-
-    @property
-    def intensity(self) -> Size:
-        """FLOP per byte, contractions and pointwise together; None where no byte moves."""
-        return self.cost.intensity
-
-    def __str__(self) -> str:
-        from symacct.printing import formula
-
-        return formula(self.flops)
-
-    def __repr__(self) -> str:
-        from symacct.printing import formula
-
-        return (
-            f"<{self.name or 'all'}: flops {formula(self.flops)}; pointwise {formula(self.pointwise)}; "
-            f"bytes {formula(self.bytes)}>"
-        )
 
 
 @dataclass
@@ -635,16 +510,6 @@ FIGURES: dict[str, Callable[[Account], Size]] = {
     "activation_bytes": lambda a: a.memory.activation_bytes,
     "rest_bytes": lambda a: a.memory.rest_bytes,
 }
-
-
-def _sum(costs: Iterable[tuple[Cost | None, int]]) -> Cost:
-    """Add costs times their counts; equal expressions are collected before SymPy sees them."""
-    collected: dict[str, Counter[Any]] = {f: Counter() for f in COST_FIELDS}
-    for cost, times in costs:
-        if cost is not None:
-            for name in COST_FIELDS:
-                collected[name][getattr(cost, name)] += times
-    return Cost(**{f: total_of(counter) for f, counter in collected.items()})
 
 
 def _symbols(tensor: TensorMeta) -> set[sympy.Symbol]:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from symacct.account import Account, Phase
+from symacct.account import Account
+from symacct.parts import Phase
 from symacct.printing import formula, multiple, quantity, text
 
 if TYPE_CHECKING:

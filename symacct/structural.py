@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from symacct.account import FIGURES, Account, Group, NodeCost
+from symacct.account import FIGURES, Account
 from symacct.algebra import evaluate
 from symacct.assumptions import Assumption, settle
 from symacct.cost import COST_FIELDS, Cost, Size
@@ -24,6 +24,7 @@ from symacct.dim import symbol
 from symacct.errors import CheckError, StructuralError
 from symacct.fitting import Lattice, Offset
 from symacct.memory import Memory
+from symacct.parts import Group, NodeCost
 from symacct.printing import text
 from symacct.progress import say
 from symacct.record import Node

@@ -45,6 +45,7 @@ ORDER = [
     ["timeline"],
     ["memory"],
     ["deep_memory"],
+    ["parts"],
     ["account"],
     ["graph", "check", "report", "roles", "structural"],
     ["presets"],
@@ -77,6 +78,7 @@ LATE = {
     ("account", name)
     for name in ("graph", "check", "report", "memory_report", "plot", "verify", "presets", "conventions")
 }
+LATE |= {("parts", "account")}
 LATE |= {("structural", name) for name in ("verify", "presets", "conventions")}
 FILES = sorted(ROOT.rglob("*.py"))
 

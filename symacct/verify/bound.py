@@ -7,9 +7,10 @@ from functools import cached_property
 
 import torch
 
-from symacct.account import Account, NodeCost
+from symacct.account import Account
 from symacct.algebra import evaluate
 from symacct.cost import ITEMSIZE
+from symacct.parts import NodeCost
 from symacct.verify.ceilings import DTYPES, Ceilings
 
 
