@@ -1,0 +1,6 @@
+"""All entries, in the order of their ids."""
+
+from published import adapters, attention, experts, gpts, linear, parameters, reports, scans, training, vision
+
+_MODULES = (linear, gpts, parameters, training, reports, attention, experts, adapters, vision, scans)
+ENTRIES = tuple(sorted((entry for module in _MODULES for entry in module.ENTRIES), key=lambda entry: entry.ids))
