@@ -57,7 +57,7 @@ def measured(name: str, layers: int, count: int) -> dict[str, Any]:
     import numpy as np
 
     from symacct.algebra import evaluate
-    from symacct.grid import compile_account, figures, grid
+    from symacct.formulas.grid import compile_account, figures, grid
 
     account = account_of(name, layers)
     rng = np.random.default_rng(0)

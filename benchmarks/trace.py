@@ -5,10 +5,10 @@
 FlopCounterMode counts one step (forward, backward, AdamW) of the same model under a concrete
 ``FakeTensorMode``, full depth, at one set of sizes. symacct traces it with symbolic sizes, sums the
 closed forms, and, in the second figure, also checks every node at other sizes, as `sa.trace` does by
-default. Building the model is in neither, but for the cases of "any depth": there symacct's time has it, with the
-traces at a few depths, the fit and the proof; torch counts GPT-2 with 12 layers and the shape of Llama 3.1 405B with 126.
-"memory" is the time of the timelines and of the search
-for the moments that can be the peak, over that of the trace, and "moments" how many were found. "peak
+default. Building the model is in neither, but for the cases of "any depth": there symacct's time has it, and the
+traces at a few depths, the fit and the proof; torch counts GPT-2 with 12 layers and Llama 3.1 405B with its 126.
+"memory" is the time of the timelines and of the search for the moments that can be the peak, over that of the
+trace, and "moments" how many were found. "peak
 MB" is that of a child process that imports everything, builds the model, and traces it once.
 """
 

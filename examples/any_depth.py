@@ -34,4 +34,6 @@ if __name__ == "__main__":
     print("activations", sa.collected(named.activation_bytes, "B", "L"))
     for name, (blocks, heads) in FAMILY.items():
         one = step.at(B=1, L=1024, N=blocks, H=heads, Dh=64, V=50257, P=1024)
-        print(f"{name:7}{one.params:>14,} parameters {one.total.flops:>20,} FLOP {one.peak_bytes:>15,} bytes at the peak")
+        print(
+            f"{name:7}{one.params:>14,} parameters {one.total.flops:>20,} FLOP {one.peak_bytes:>15,} bytes at the peak"
+        )

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from symacct.account import Account
     from symacct.assumptions import Assumption
     from symacct.building import build
-    from symacct.compiled import compile_expressions
+    from symacct.conventions.presets import Convention
     from symacct.cost import Call, Cost, TensorMeta
-    from symacct.crossing import crossover
     from symacct.dim import Dim, dims
-    from symacct.dominance import elasticities, shares
     from symacct.eight_bit import AdamW8bit
     from symacct.errors import SymacctError
-    from symacct.growth import asymptotic, collected, leading
+    from symacct.formulas.compiled import compile_expressions
+    from symacct.formulas.crossing import crossover
+    from symacct.formulas.dominance import elasticities, shares
+    from symacct.formulas.growth import asymptotic, collected, leading
+    from symacct.formulas.terms import express
     from symacct.hf import FromConfig, from_config
     from symacct.parts import Phase
-    from symacct.presets import Convention
     from symacct.printing import formula
     from symacct.rule import Rules
     from symacct.rules import default_rules
     from symacct.specs import Spec, spec
-    from symacct.terms import express
     from symacct.tracing import trace
 
 __version__ = "0.1.0"
@@ -49,7 +49,7 @@ _HOME = {
     "AdamW8bit": "eight_bit",
     "Assumption": "assumptions",
     "Call": "cost",
-    "Convention": "presets",
+    "Convention": "conventions.presets",
     "Cost": "cost",
     "Dim": "dim",
     "FromConfig": "hf",
@@ -58,19 +58,19 @@ _HOME = {
     "Spec": "specs",
     "SymacctError": "errors",
     "TensorMeta": "cost",
-    "asymptotic": "growth",
+    "asymptotic": "formulas.growth",
     "build": "building",
-    "collected": "growth",
-    "compile_expressions": "compiled",
-    "crossover": "crossing",
+    "collected": "formulas.growth",
+    "compile_expressions": "formulas.compiled",
+    "crossover": "formulas.crossing",
     "default_rules": "rules",
     "dims": "dim",
-    "elasticities": "dominance",
-    "express": "terms",
+    "elasticities": "formulas.dominance",
+    "express": "formulas.terms",
     "formula": "printing",
     "from_config": "hf",
-    "leading": "growth",
-    "shares": "dominance",
+    "leading": "formulas.growth",
+    "shares": "formulas.dominance",
     "spec": "specs",
     "trace": "tracing",
 }

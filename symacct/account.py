@@ -32,11 +32,11 @@ from symacct.storages import ALLOCATORS, Storages
 if TYPE_CHECKING:
     import torch.fx
 
-    from symacct.compiled import Compiled
     from symacct.conventions import Explanation
-    from symacct.dominance import Elasticities, Shares
-    from symacct.presets import Convention
-    from symacct.terms import Expressed
+    from symacct.conventions.presets import Convention
+    from symacct.formulas.compiled import Compiled
+    from symacct.formulas.dominance import Elasticities, Shares
+    from symacct.formulas.terms import Expressed
     from symacct.verify import Verification
 
 CONVENTION = (
@@ -343,14 +343,14 @@ class Account:
         """The account at given sizes: every expression becomes a number.
 
         With NumPy arrays (or lists) among the sizes, every figure becomes an array over all of their combinations that
-        broadcasting gives, through one compiled function (`symacct.grid.AccountGrid`).
+        broadcasting gives, through one compiled function (`symacct.formulas.grid.AccountGrid`).
 
         Raises `UnknownDimError` for a name that is not a dim of the account, `MissingSizeError`
         when a dim has no size, `DimError` for sizes that are not whole numbers >= 1, and
         `AssumptionError` when they break a relation that the trace relied on.
         """
         if any(isinstance(size, (list, tuple, range)) or getattr(size, "ndim", 0) for size in sizes.values()):
-            from symacct.grid import grid
+            from symacct.formulas.grid import grid
 
             return grid(self, self._compiled, **sizes)
         for name in sizes:
@@ -371,7 +371,7 @@ class Account:
 
     @cached_property
     def _compiled(self) -> Compiled:
-        from symacct.grid import compile_account
+        from symacct.formulas.grid import compile_account
 
         return compile_account(self)
 
@@ -420,8 +420,8 @@ class Account:
     # -- other names, and what dominates ---------------------------------------------------
 
     def express(self, **names: Any) -> Expressed:
-        """The account in other names: ``express(D="H*Dh", F="4*D", P="params").forward.flops`` (`symacct.terms`)."""
-        from symacct.terms import expressed
+        """The account in other names: ``express(D="H*Dh", P="params").forward.flops`` (`symacct.formulas.terms`)."""
+        from symacct.formulas.terms import expressed
 
         return expressed(self, **names)
 
@@ -429,13 +429,13 @@ class Account:
         self, of: str = "flops", by: str = "term", phase: str | None = None, depth: int | None = 1, **sizes: int
     ) -> Shares:
         """What a figure is made of at given sizes, the largest first: by "term", "module", "op" or "phase"."""
-        from symacct.dominance import shares
+        from symacct.formulas.dominance import shares
 
         return shares(self, of=of, by=by, phase=phase, depth=depth, **sizes)
 
     def elasticities(self, of: str = "flops", phase: str | None = None, **sizes: int) -> Elasticities:
         """By how many percent a figure grows for one percent more of each dim, at given sizes."""
-        from symacct.dominance import elasticities
+        from symacct.formulas.dominance import elasticities
 
         return elasticities(self, of=of, phase=phase, **sizes)
 

@@ -63,7 +63,7 @@ def build(builder: Callable[..., nn.Module], /, depth: str | Iterable[str] | int
 
     ``depth`` names the parameters that change the graph, such as the number of layers ("N", or "Ne Nd"). The builder
     gets them as plain numbers, `symacct.trace` builds the model at a few of them, and every quantity becomes a
-    polynomial in them (`symacct.structural`).
+    polynomial in them (`symacct.depth.structural`).
 
     Raises `DimError` for sizes that do not fit, `TargetError` when the builder gives no module,
     `TraceError` when it fails on symbolic sizes.

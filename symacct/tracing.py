@@ -17,6 +17,7 @@ from symacct.assumptions import settle
 from symacct.building import SHALLOWEST, build_of, names_of
 from symacct.capture import Step, run_step
 from symacct.check import check as check_account
+from symacct.depth.structural import StructuralAccount, of_members, proven
 from symacct.dim import Dim, check_size, named_dims, plain, symbol
 from symacct.errors import DimError, SpecError, TargetError, TraceError, UnknownOpError
 from symacct.lowering import Lowering
@@ -24,7 +25,6 @@ from symacct.program import Program
 from symacct.progress import say
 from symacct.rule import Rules
 from symacct.specs import DTYPES, Spec, names_in, read_specs
-from symacct.structural import StructuralAccount, of_members, proven
 
 
 def trace(

@@ -213,7 +213,7 @@ def test_the_border_of_an_inequality_is_no_other_side():
 
 
 def test_a_guard_of_64_bits_is_no_assumption():
-    """That sizes do not overflow 64 bits is asked by torch itself; it is neither printed nor tried on its other side."""
+    """Whether sizes overflow 64 bits is torch's own question; it is neither printed nor tried on its other side."""
     account = sa.trace(sa.build(lambda C, w: nn.Conv1d(C, C, w, groups=C, padding=w - 1)), "B C L", train=False)
     assert not account.assumptions
     assert all(size < 2**20 for sizes in account.checked for size in sizes.values())

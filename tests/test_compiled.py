@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symacct.algebra import evaluate
-from symacct.compiled import compile_expressions
 from symacct.dim import symbol
 from symacct.errors import AssumptionError, DimError, MissingSizeError, SpecError, UnknownDimError
-from symacct.expressions import parse
-from symacct.grid import HELD, MEASURES, compile_account, grid
+from symacct.formulas.compiled import compile_expressions
+from symacct.formulas.expressions import parse
+from symacct.formulas.grid import HELD, MEASURES, compile_account, grid
 
 FEW = settings(derandomize=True, max_examples=120, deadline=None)
 B, L, D = (symbol(n) for n in "BLD")
@@ -194,8 +194,8 @@ def test_numpy_is_only_needed_for_arrays():
     """Without NumPy ints still work, and an array's stand-in says what to install."""
     code = (
         "import sys; sys.modules['numpy'] = None\n"
-        "from symacct.compiled import compile_expressions\n"
-        "from symacct.expressions import parse\n"
+        "from symacct.formulas.compiled import compile_expressions\n"
+        "from symacct.formulas.expressions import parse\n"
         "f = compile_expressions({'f': parse('6*N*D + N//3')})\n"
         "print(f(N=10, D=10**30)['f'])\n"
         "try: f(N=[1, 2], D=1)\n"

@@ -18,10 +18,10 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import symacct as sa
 from symacct.conventions import PRESETS, Convention, Recounted, explain, pairs, preset, under
+from symacct.conventions.presets import page
+from symacct.conventions.roles import roles_of
 from symacct.dim import symbol
 from symacct.errors import SpecError, UnknownDimError
-from symacct.presets import page
-from symacct.roles import roles_of
 
 B, L, D, H, G, Dh, FF, V, P = (symbol(name) for name in ("B", "L", "D", "H", "G", "Dh", "F", "V", "P"))
 

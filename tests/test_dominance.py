@@ -8,12 +8,12 @@ from blocks import block_account, quartered_account
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from symacct.crossing import crossover
 from symacct.dim import symbol
-from symacct.dominance import elasticities, shares
 from symacct.errors import AssumptionError, DimError, MissingSizeError, SpecError, UnknownDimError
-from symacct.expressions import parse
-from symacct.terms import express
+from symacct.formulas.crossing import crossover
+from symacct.formulas.dominance import elasticities, shares
+from symacct.formulas.expressions import parse
+from symacct.formulas.terms import express
 
 FEW = settings(derandomize=True, max_examples=60, deadline=None)
 B, L, D, F = (symbol(n) for n in "BLDF")

@@ -14,7 +14,7 @@ import symacct
 ROOT = Path(symacct.__file__).parent
 # From left to right: nothing imports what stands to its right.
 ORDER = [
-    ["errors", "progress", "fitting", "templates", "repeats"],
+    ["errors", "progress", "repeats"],
     ["cost", "files", "hardware"],
     ["printing"],
     ["pattern"],
@@ -24,10 +24,7 @@ ORDER = [
     ["peak"],
     ["assumptions"],
     ["dim"],
-    ["expressions"],
-    ["growth", "terms", "computation"],
-    ["dominance", "compiled"],
-    ["crossing", "grid"],
+    ["formulas"],
     ["symnode", "sources"],
     ["torch_private"],
     ["attention", "autocast"],
@@ -44,13 +41,10 @@ ORDER = [
     ["storages", "eight_bit"],
     ["timeline"],
     ["memory"],
-    ["deep_memory"],
     ["parts"],
     ["account"],
-    ["graph", "check", "report", "roles", "structural"],
-    ["presets"],
-    ["recounting"],
-    ["conventions"],
+    ["graph", "check", "report"],
+    ["conventions", "depth"],
     ["memory_report"],
     ["plot", "verify"],
     ["tracing"],
@@ -72,14 +66,19 @@ VERIFY = [
     ["verification"],
     ["verifying"],
 ]
+FORMULAS = [
+    ["expressions"],
+    ["growth", "terms", "computation"],
+    ["dominance", "compiled"],
+    ["crossing", "grid"],
+]
+DEPTH = [["fitting", "templates"], ["skeleton"], ["memory"], ["structural"]]
+CONVENTIONS = [["roles"], ["presets"], ["recounting"], ["explaining"]]
 HF = [["layout", "reading"], ["sizes", "tasks"], ["found"]]
 # Methods of Account that hand over to what stands to the right of it import that when they are called.
-LATE = {
-    ("account", name)
-    for name in ("graph", "check", "report", "memory_report", "plot", "verify", "presets", "conventions")
-}
+LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot", "verify", "conventions")}
 LATE |= {("parts", "account")}
-LATE |= {("structural", name) for name in ("verify", "presets", "conventions")}
+LATE |= {("depth", "verify"), ("depth", "conventions")}
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -113,7 +112,8 @@ def imports(path):
 def test_imports_point_left(path):
     """No file imports one that stands to its right, in the package and within a package of it."""
     package, _, file = label(path).rpartition(".")
-    inner = {"verify": VERIFY, "torch_private": TORCH_PRIVATE, "hf": HF}
+    inner = {"verify": VERIFY, "torch_private": TORCH_PRIVATE, "hf": HF, "formulas": FORMULAS, "depth": DEPTH}
+    inner["conventions"] = CONVENTIONS
     for order, own, within in ((ORDER, package or file, ""), (inner.get(package), file, f"{package}.")):
         if order is None:
             continue

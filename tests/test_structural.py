@@ -12,9 +12,9 @@ from torch.utils.checkpoint import checkpoint
 
 import symacct as sa
 from symacct.cost import COST_FIELDS
+from symacct.depth.fitting import Lattice
 from symacct.dim import symbol
 from symacct.errors import CheckError, DimError, MissingSizeError, SpecError, StructuralError
-from symacct.fitting import Lattice
 
 B, D, K, N, L = map(symbol, ("B", "D", "K", "N", "L"))
 FIGURES = (

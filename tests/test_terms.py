@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import symacct as sa
 from symacct.dim import symbol
 from symacct.errors import SpecError, UnknownDimError
-from symacct.expressions import parse
-from symacct.growth import asymptotic, collected, leading
+from symacct.formulas.expressions import parse
+from symacct.formulas.growth import asymptotic, collected, leading
+from symacct.formulas.terms import express, expressed
 from symacct.printing import text
-from symacct.terms import express, expressed
 
 FEW = settings(derandomize=True, max_examples=150, deadline=None)
 NAMES = ("N", "S", "E", "I", "O", "Q")  # which mean something else to SymPy's parser
@@ -304,9 +304,9 @@ def test_collected_text_is_the_formula_again(terms, order):
 def test_text_does_not_depend_on_the_process(outputs_by_seed):
     """Names, leading terms and collected forms are the same text whatever Python's hashes are."""
     code = (
-        "from symacct.expressions import parse\n"
-        "from symacct.terms import express\n"
-        "from symacct.growth import collected, leading\n"
+        "from symacct.formulas.expressions import parse\n"
+        "from symacct.formulas.terms import express\n"
+        "from symacct.formulas.growth import collected, leading\n"
         "from symacct.printing import text\n"
         "f = parse('24*N*B*L*D**2 + 4*N*B*L**2*D + 2*B*L*D*V + 7*B*L*V*K')\n"
         "p = express(f, P='12*N*D**2 + 13*D*N + V*D + V*K', X='B*L')\n"

@@ -14,7 +14,7 @@ import symacct as sa
 from published.entry import Entry, Figure, Number, Proof, symbols
 from published.language import Attention, Block, Form, Sizes
 from published.linear import BOOK, backward, forward, total
-from symacct.presets import Convention
+from symacct.conventions.presets import Convention
 
 B, D, G, H, K, L, S, T, hd = symbols("B D G H K L S T hd")
 

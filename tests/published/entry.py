@@ -14,8 +14,8 @@ import sympy
 import symacct as sa
 from symacct.algebra import evaluate
 from symacct.dim import symbol
-from symacct.expressions import read
-from symacct.terms import express
+from symacct.formulas.expressions import read
+from symacct.formulas.terms import express
 
 
 def symbols(names: str) -> Any:

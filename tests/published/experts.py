@@ -16,7 +16,7 @@ from published.language import Block, FeedForward, Form, Language, Sizes, normal
 from published.linear import params, total
 from published.parameters import named
 from published.training import part, role
-from symacct.presets import Convention
+from symacct.conventions.presets import Convention
 
 FORM = Form("rms", "rms", False, True, False, grouped=True)
 

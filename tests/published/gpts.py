@@ -12,7 +12,7 @@ import symacct as sa
 from published.entry import Entry, Figure, Number, Proof, symbols
 from published.language import Form, Language, Sizes
 from published.linear import params
-from symacct.presets import Convention
+from symacct.conventions.presets import Convention
 
 H, L, T, V, a, d, h, hd, s = symbols("H L T V a d h hd s")
 l = symbols("l")  # noqa: E741 - layers, as Megatron writes them

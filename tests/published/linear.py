@@ -10,7 +10,7 @@ from torch import nn
 
 import symacct as sa
 from published.entry import Entry, Figure, Number, Proof, symbols
-from symacct.presets import Convention
+from symacct.conventions.presets import Convention
 
 LECTURE = "Stanford CS336 Spring 2025, lecture 2"
 BOOK = "Austin et al. 2025, How to Scale Your Model"

@@ -11,7 +11,7 @@ import sympy
 
 import symacct as sa
 from published.entry import Entry, Figure, Number, Proof, proof_of
-from symacct.expressions import read
+from symacct.formulas.expressions import read
 from symacct.printing import text
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "published.md"

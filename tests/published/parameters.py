@@ -12,7 +12,7 @@ from published.entry import Entry, Figure, Number, Proof, symbols
 from published.gpts import WIDTH, at
 from published.language import Form, Language, Sizes
 from published.linear import BOOK, params
-from symacct.presets import Convention
+from symacct.conventions.presets import Convention
 
 D, F, G, H, K, L, T, V, d, hd, q = symbols("D F G H K L T V d hd q")
 

@@ -15,7 +15,7 @@ from published.language import Form, Language, Sizes
 from published.linear import BOOK, forward, params, total
 from published.parameters import lecture_model
 from published.training import part, role
-from symacct.presets import preset
+from symacct.conventions.presets import preset
 
 B, D, F, G, H, K, L, N, T, V, d, h, ks, q, s = symbols("B D F G H K L N T V d h ks q s")
 KAPLAN = "Kaplan et al. 2020 Table 1"

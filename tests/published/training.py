@@ -15,7 +15,7 @@ from published.gpts import BIAS_FREE, WIDTH, at, gpt, gpt_sizes, megatron_gpt, m
 from published.language import Form, Language, Sizes
 from published.linear import BOOK, backward, forward, params, total
 from published.parameters import palm_model
-from symacct.presets import preset
+from symacct.conventions.presets import preset
 
 B, F, H, L, N, T, V, d, da, h, ks, nh, q, s = symbols("B F H L N T V d da h ks nh q s")
 l = symbols("l")  # noqa: E741 - layers, as Megatron writes them

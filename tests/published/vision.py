@@ -12,7 +12,7 @@ import symacct as sa
 from published.entry import Entry, Figure, Number, Proof, symbols
 from published.language import Attention, FeedForward, Form, Sizes
 from published.linear import backward, forward, params, total
-from symacct.presets import Convention
+from symacct.conventions.presets import Convention
 
 B, C, F, L, T, c, d, n, p = symbols("B C F L T c d n p")
 MULTIPLY_ADDS = Convention(multiply_add=1)

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 
 from symacct.errors import SpecError
-from symacct.expressions import rebuilt
+from symacct.formulas.expressions import rebuilt
 from symacct.printing import text
 
 _Node = tuple[str, tuple[Any, ...]]  # ("const", (5,)), ("size", ("B",)), ("add", (0, 1))

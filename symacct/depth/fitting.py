@@ -25,6 +25,11 @@ class Lattice:
         self.base = dict(base)
         self.order = order
 
+    @property
+    def names(self) -> str:
+        """The dims, in words."""
+        return ", ".join(symbol.name for symbol in self.base)
+
     @cached_property
     def offsets(self) -> list[Offset]:
         """The points, as steps from the base, nearest first."""

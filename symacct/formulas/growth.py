@@ -9,7 +9,7 @@ import sympy
 
 from symacct.dim import symbol
 from symacct.errors import SpecError, UnknownDimError
-from symacct.expressions import Opened, Terms, expanded, rebuilt
+from symacct.formulas.expressions import Opened, Terms, expanded, rebuilt
 from symacct.printing import formula, text
 
 # -- lower-order terms -----------------------------------------------------------------

@@ -14,9 +14,9 @@ from typing import Any
 
 import sympy
 
-from symacct.computation import INT64, Computation, Lowering
 from symacct.dim import check_size
 from symacct.errors import DimError, MissingSizeError, SpecError
+from symacct.formulas.computation import INT64, Computation, Lowering
 
 _BLOCK = 2**15  # elements at a time, so that what is between stays in the processor's cache
 

@@ -1,8 +1,4 @@
-"""Conventions: what is counted, presets by name, an account under one, and why two of them disagree.
-
-The public face of `presets` (`Convention`, `PRESETS`) and `recounting` (`under`), and `explain`, which turns the
-switches of one convention into those of another, one after the other.
-"""
+"""Why two conventions count an account differently, term by term."""
 
 from __future__ import annotations
 
@@ -11,17 +7,12 @@ from dataclasses import dataclass, replace
 import sympy
 
 from symacct.account import Account
+from symacct.conventions.presets import SWITCHES, Convention, preset
+from symacct.conventions.recounting import Recounted, under
 from symacct.cost import Size
-from symacct.presets import PRESETS, SWITCHES, Convention, pairs, preset
 from symacct.printing import formula, quantity
 from symacct.record import PHASES
-from symacct.recounting import Recounted, under
 from symacct.report import WIDTH, Column, Section, as_markdown, as_renderables, as_text
-
-__all__ = [
-    "PRESETS", "Convention", "Differences", "Explanation", "Recounted", "Row", "differences", "explain", "explained",
-    "pairs", "preset", "under",
-]  # fmt: skip
 
 Differences = dict[tuple[str, str, str, str, str], Size]
 

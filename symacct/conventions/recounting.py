@@ -18,13 +18,13 @@ import sympy
 
 from symacct.account import Account
 from symacct.algebra import quotient, total_of
+from symacct.conventions.presets import Convention, pairs, preset
+from symacct.conventions.roles import Attention, Part, Roles, roles_of
 from symacct.cost import Call, Cost, Size
 from symacct.dim import symbol
 from symacct.errors import SpecError, UnknownDimError
 from symacct.memory import Memory
-from symacct.presets import Convention, pairs, preset
 from symacct.record import Node
-from symacct.roles import Attention, Part, Roles, roles_of
 
 Terms = tuple[tuple[str, Size], ...]  # (role, FLOP)
 _ENDS = ("embedding", "position", "head", "loss")  # what no recomputation takes in

@@ -11,10 +11,10 @@ from typing import Any
 
 import sympy
 
+from symacct.conventions.roles import PARAMETERS, POINTWISE, PRODUCTS
 from symacct.cost import Size
 from symacct.dim import symbol
 from symacct.errors import SpecError
-from symacct.roles import PARAMETERS, POINTWISE, PRODUCTS
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "multiply_add": (1, 2),
@@ -313,7 +313,7 @@ def page() -> str:
         "",
         "`account.under(name)` counts an account by the convention of a paper or a tool, and `account.explain(a, b)`",
         "says term by term why two of them differ. This page is what",
-        "`python -c \"from symacct.presets import page; print(page(), end='')\"` prints.",
+        "`python -c \"from symacct.conventions.presets import page; print(page(), end='')\"` prints.",
         "",
         'A preset is a `Convention`; `dataclasses.replace(preset("palm"), attention=False)` is another one.',
         "",

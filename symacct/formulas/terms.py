@@ -13,7 +13,7 @@ import sympy
 
 from symacct.dim import symbol
 from symacct.errors import SpecError, UnknownDimError
-from symacct.expressions import Monomial, Opened, Terms, changed, expanded, monomial_of, read
+from symacct.formulas.expressions import Monomial, Opened, Terms, changed, expanded, monomial_of, read
 from symacct.printing import formula, text
 
 # What an account's values may name, as in P="params".

@@ -7,9 +7,9 @@ from typing import Any
 
 from symacct.algebra import RELATIONS
 from symacct.assumptions import Assumption
-from symacct.compiled import Compiled, Results, compile_expressions, numpy, whole_sizes
 from symacct.cost import COST_FIELDS
 from symacct.errors import AssumptionError, MissingSizeError, SpecError, UnknownDimError
+from symacct.formulas.compiled import Compiled, Results, compile_expressions, numpy, whole_sizes
 
 MEASURES = (*COST_FIELDS, "bytes")
 HELD = (

@@ -14,9 +14,9 @@ from typing import Any
 import sympy
 
 from symacct.dim import check_size, point, symbol
-from symacct.dominance import formula_of, settled, smoothed
 from symacct.errors import SpecError, UnknownDimError
-from symacct.expressions import changed
+from symacct.formulas.dominance import formula_of, settled, smoothed
+from symacct.formulas.expressions import changed
 from symacct.printing import formula
 
 

@@ -17,7 +17,7 @@ from symacct.assumptions import require
 from symacct.cost import COST_FIELDS
 from symacct.dim import check_size, point
 from symacct.errors import MissingSizeError, SpecError, UnknownDimError
-from symacct.expressions import Opened, changed, expanded
+from symacct.formulas.expressions import Opened, changed, expanded
 from symacct.printing import formula, quantity, text
 
 MEASURES = (*COST_FIELDS, "bytes")

@@ -19,22 +19,22 @@ from symacct.account import FIGURES, Account
 from symacct.algebra import evaluate
 from symacct.assumptions import Assumption, settle
 from symacct.cost import COST_FIELDS, Cost, Size
-from symacct.deep_memory import DeepMemory
+from symacct.depth.fitting import Lattice, Offset
+from symacct.depth.memory import DeepMemory
+from symacct.depth.templates import Templates
 from symacct.dim import symbol
 from symacct.errors import CheckError, StructuralError
-from symacct.fitting import Lattice, Offset
 from symacct.memory import Memory
 from symacct.parts import Group, NodeCost
 from symacct.printing import text
 from symacct.progress import say
 from symacct.record import Node
-from symacct.templates import Templates
 
 if TYPE_CHECKING:
     import torch.fx
 
     from symacct.conventions import Explanation
-    from symacct.presets import Convention
+    from symacct.conventions.presets import Convention
     from symacct.verify import Verification
 
 # (first size beyond the least, order of the lattice), tried in turn: linear first, and later where layers are alike.
