@@ -31,6 +31,8 @@ class Use:
     def written(self) -> list[Any]:
         """The tensors that the call writes in place."""
         schema = schema_of(self.func)
+        if schema.mutated == schema.arguments[:1] and self.args and self.tensors and self.args[0] is self.tensors[0]:
+            return self.tensors[:1]
         bound = dict(zip(schema.arguments, self.args, strict=False)) | self.kwargs
         found = (bound.get(name) for name in schema.mutated)
         return [t for v in found for t in (v if isinstance(v, (list, tuple)) else (v,)) if isinstance(t, torch.Tensor)]

@@ -121,7 +121,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         number: dict[int, int] = {}  # storages by first appearance: which operands overlap matters, not where
         args = tuple([self._part(a, use, number) for a in use.args])
         kwargs = tuple([(k, self._part(v, use, number)) for k, v in use.kwargs.items()])
-        return (use.func, args, kwargs) if use.tellable else None
+        return (id(use.func), args, kwargs) if use.tellable else None  # operators are never freed, and slow to hash
 
     # A method and not a closure that calls itself: such a closure is a cycle, which would keep tensors alive.
     def _part(self, value: Any, use: Use, number: dict[int, int]) -> Any:

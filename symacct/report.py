@@ -259,6 +259,7 @@ def basis(account: Account) -> dict[str, Any]:
         "trial_sizes": dict(account.trial_sizes),
         "checked": [dict(sizes) for sizes in account.checked],
         "unchecked": list(account.unchecked),
+        "evidence": account.evidence,
         "assumptions": [str(a) for a in account.assumptions],
     }
 

@@ -149,6 +149,7 @@ def test_where_scores_equal_projections_and_the_mlp():
     assert str(found) == "L < 2*Dh*H: b is larger\nL > 2*Dh*H: a is larger"
     in_letters = [express(cost, F="4*D", D="H*Dh") for cost in (scores, projections + mlp)]
     assert crossover(*in_letters, "L").roots == (8 * D,)
+    assert str(crossover(modules["products"], modules["up"], "L", Dh=2, H=2, F=8)).endswith("products is larger")
     # The dim that grows the MLP, at GPT-2's width, and phases in place of formulas.
     assert crossover(modules["products"], modules["up"], "F", H=12, Dh=64, L=1024).roots == (2048,)
     at_a_size = crossover(scores, projections, "L", B=1, H=32, Dh=128)

@@ -422,6 +422,7 @@ def test_machines_get_formulas_in_the_depth():
     """JSON has counts of nodes as formulas, and as numbers at sizes."""
     document = json.loads(stack().to_json())
     assert document["dims"] == list(stack().dims)
+    assert document["evidence"] == stack().evidence
     assert "N" in document["phases"]["forward"]["nodes"]
     assert document["phases"]["forward"]["flops"]["formula"] == "16*B*D**2*N + 2*B*D*K"
     sized = json.loads(stack().at(B=5, D=16, K=7, N=6).to_json())

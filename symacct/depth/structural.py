@@ -96,8 +96,15 @@ class StructuralAccount(Account):
 
     def under(self, convention: str | Convention) -> Account:
         """As `Account.under`, at any size of the dims that change the graph."""
-        base = {name.name: least for name, least in self.lattice.base.items()}
-        found = of_members(base, lambda sizes: self.unrolled(**sizes).under(convention))
+        members = {offset: member.under(convention) for offset, member in self.members.items()}
+
+        def trace_at(sizes: Mapping[str, int]) -> Account:
+            return self.unrolled(**sizes).under(convention)
+
+        try:
+            found = _of_lattice(self.lattice, members, trace_at)
+        except StructuralError:  # what is counted may be of a higher degree than what runs
+            found = of_members(self.lattice.sizes(self.lattice.offsets[0]), trace_at)
         return replace(
             found, sizes=self.sizes, checked=self.checked, assumptions=self.assumptions, trial_sizes=self.trial_sizes,
             allocator=self.allocator,

@@ -33,13 +33,15 @@ class Region:
 class Crossover:
     """Where two costs are equal, by one dim: all positive roots, and which is larger between them.
 
-    ``roots`` are exact: rational, radicals, or roots of a polynomial; formulas where other dims have no sizes.
+    ``roots`` are exact: rational, radicals, or roots of a polynomial; formulas where other dims have no sizes. `names`
+    are what the two are called where they have names, as parts of an account do.
     """
 
     dim: str
     roots: tuple[sympy.Expr, ...]
     regions: tuple[Region, ...]
     notes: tuple[str, ...] = ()
+    names: tuple[str, str] = ("a", "b")
 
     @property
     def first(self) -> int | None:
@@ -49,10 +51,11 @@ class Crossover:
         return int(sympy.floor(self.roots[-1])) + 1
 
     def __str__(self) -> str:
+        a, b = self.names
         lines = []
         for region in self.regions:
             where = _range(region, self.dim)
-            said = {"a": "a is larger", "b": "b is larger", "equal": "a equals b"}
+            said = {"a": f"{a} is larger", "b": f"{b} is larger", "equal": f"{a} equals {b}"}
             lines.append(f"{where}: {said.get(region.larger, 'which is larger depends on the other sizes')}")
         return "\n".join([*lines, *self.notes])
 
@@ -93,7 +96,8 @@ def crossover(a: Any, b: Any, dim: str, /, *, of: str = "flops", **sizes: int) -
         raise SpecError(f"crossover(): {formula(difference)} jumps with a remainder; give sizes that resolve it")
     solve = _by_formula if difference.free_symbols - {x} else _by_number
     roots, regions, more = solve(difference, x)
-    return Crossover(dim, tuple(roots), tuple(regions), (*notes, *more))
+    names = [getattr(each, "name", "") or other for each, other in ((a, "a"), (b, "b"))]
+    return Crossover(dim, tuple(roots), tuple(regions), (*notes, *more), (names[0], names[1]))
 
 
 Solution = tuple[list[sympy.Expr], list[Region], list[str]]
