@@ -21,7 +21,7 @@ from symacct.errors import DataDependentError, TargetError, TraceError
 from symacct.known_data import SMALL, KnownData
 from symacct.memo import Memo, Use
 from symacct.record import Mark, Node, Record, Watch
-from symacct.sources import recomputing, source
+from symacct.sources import caller, recomputing, source
 from symacct.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -60,6 +60,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.path: Callable[[], str] = lambda: ""
         self.nodes: list[Node] | None = self.record.nodes  # where nodes go; None: nowhere
         self.watch: Watch | None = None
+        self.caller = caller()  # the line to name for what the step does beside the model
         self.failure: tuple[Exception, str] | None = None  # the last op that raised, and where
         self.unequal: list[tuple[Any, Any]] = []  # sizes that it found unequal
         self.values = Values(self.record)
@@ -220,7 +221,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         refs = {id(t): v for t, v in zip(use.tensors, use.values, strict=True)}
         index = len(nodes)
         phase, path, forward, autograd = self.phase, self.path(), -1, -1
-        line = source()
+        line = source() or self.caller
         if phase in ("forward", "backward"):
             node = current_autograd_node()
             if node is None:
@@ -263,7 +264,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def place(self) -> str:
         """Where the program is now, for messages: module path and source line."""
-        line, path = source(), self.path()
+        line, path = source() or self.caller, self.path()
         return f"{path} ({line})" if path and line else path or line or "the top level"
 
     @contextmanager

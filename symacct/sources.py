@@ -19,13 +19,22 @@ _kinds: dict[str, str] = {}
 
 
 def source() -> str:
-    """The line that is running now in code that is neither torch's nor ours."""
-    frame: FrameType | None = sys._getframe(2)
+    """The line that is running now in code that is neither torch's nor ours; "" where the step's own loop is."""
+    return _model_line(sys._getframe(2), "loop")
+
+
+def caller() -> str:
+    """The line of whoever called us."""
+    return _model_line(sys._getframe(2), "")
+
+
+def _model_line(frame: FrameType | None, end: str) -> str:
+    """The innermost line of a stack that is the model's, up to a kind of file."""
     while frame is not None:
         kind = source_kind(frame.f_code.co_filename)
         if kind == "model":
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        if kind == "loop":
+        if kind == end:
             break
         frame = frame.f_back
     return ""

@@ -77,10 +77,20 @@ def outputs_by_seed():
     return outputs
 
 
+# Files that take minutes: real runs with their clocks, whole published models, the prepared script.
+LONG = {
+    "test_device_check", "test_from_config", "test_memory_measured", "test_published", "test_verify", "test_verify_timing",
+}  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before others look at marks
 def pytest_collection_modifyitems(items):
-    """Skip what needs a GPU where there is none."""
+    """Mark the tests of long files, and skip what needs a GPU where there is none."""
     import torch
 
+    for item in items:
+        if item.path.stem in LONG:
+            item.add_marker(pytest.mark.long)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu") is not None:

@@ -219,7 +219,7 @@ def test_tensors_have_dims_and_origins(adamw):
     """A tensor's shape is in dims; it has the name that it goes by, or the op, module and line that made it."""
     text = memory_report.to_text(adamw.at(B=32, D=256, K=10), width=120)
     assert " optimizer state   float32 (4*D, D)   0.weight:exp_avg_sq\n" in text
-    assert " temporaries       float32 (4*D, D)   aten.sqrt in (optimizer)\n" in text
+    assert " temporaries       float32 (4*D, D)   aten.sqrt in (optimizer) (test_memory_report.py:" in text
     tensors = json.loads(memory_report.to_json(adamw.at(**SIZES)))["peak"]["tensors"]
     weight = next(t for t in tensors if t["name"] == "2.weight" and t["kind"] == "parameters")
     assert weight["shape"] == ["K", "4*D"]
