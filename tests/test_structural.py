@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import pytest
 import sympy
@@ -411,8 +412,9 @@ def test_memory_reports_at_any_depth():
     assert "backward: aten.threshold_backward in" in report
     sizes = {"B": 5, "D": 16, "K": 7}
     plain = sa.trace(sa.build(lambda D, K: Stack(D, K, 6)), "B D", optimizer=torch.optim.AdamW, check=False)
-    ours = json.loads(account.at(N=6, **sizes).memory_report(form="json"))
-    theirs = json.loads(plain.at(**sizes).memory_report(form="json"))
+    reports = (a.memory_report(form="json") for a in (account.at(N=6, **sizes), plain.at(**sizes)))
+    # What the step does beside the model has the line that called for the trace, which is not the same one here.
+    ours, theirs = (json.loads(re.sub(r"test_structural\.py:\d+", "test_structural.py", report)) for report in reports)
     assert {n: b["value"] for n, b in ours["bytes"].items()} == {n: b["value"] for n, b in theirs["bytes"].items()}
     for name in ("value", "first", "later", "by_kind", "by_module", "tensors"):
         assert ours["peak"][name] == theirs["peak"][name], name
