@@ -127,16 +127,17 @@ class Account:
         """
 
         def path(node: Node | Group) -> str:
-            shown = self._repeats.of(node.path)[0] if repeats else node.path
-            return shown if depth is None else ".".join(shown.split(".")[:depth])
+            cut = node.path if depth is None else ".".join(node.path.split(".")[:depth])
+            if not repeats:
+                return cut
+            name, number = self._repeats.of(cut)
+            times[name] = number
+            return name
 
+        times: dict[str, int] = {}
         groups = self._group(path, phase)
-        if repeats:
-            for node, _ in self._uses():
-                cut = node.path if depth is None else ".".join(node.path.split(".")[:depth])
-                name, times = self._repeats.of(cut)
-                if name in groups:
-                    groups[name].times = times
+        for name, number in times.items():
+            groups[name].times = number
         return groups
 
     @cached_property

@@ -235,48 +235,46 @@ class Timeline:
         """A storage, described."""
         return self.storages.live(storage, self.kind(storage))
 
-    def sums(self, vectors: Sequence[Any]) -> Iterator[tuple[Moment, Any]]:
-        """Each moment with the sum of what is alive; ``vectors`` has one for each storage."""
-        now = _sum_of(vectors, self._start)
-        for moment, event in self._changes():
-            if event is None:
-                yield moment, tuple(now)
-            else:
-                sign = 1 if event >= 0 else -1
-                now = [a + sign * b for a, b in zip(now, vectors[max(event, ~event)], strict=True)]
-
-    def rises(self, vectors: Sequence[Any]) -> Iterator[tuple[Moment, Any]]:
-        """The moments after which memory falls, with the sum of what is alive: none between them is larger.
+    def sums(self, vectors: Sequence[Any]) -> Iterator[tuple[Moment, Any, bool, bool]]:
+        """Each moment with the sum of what is alive, and whether anything was born or died since the one before.
 
         ``vectors`` has one for each storage.
         """
-        now = _sum_of(vectors, self._start)
-        grown, fell = True, False
-        last: tuple[Moment, Any] | None = None
+        now = [sum(column) for column in zip(*(vectors[s] for s in sorted(self._start)), strict=True)]
+        if not now and vectors:
+            now = [0] * len(vectors[0])
+        grown = fell = False
         for moment, event in self._changes():
             if event is None:
-                if grown:
-                    if last is not None and fell:
-                        yield last
-                    last = (moment, tuple(now))
-                    grown = fell = False
+                yield moment, tuple(now), grown, fell
+                grown = fell = False
             elif event >= 0:
                 now = [a + b for a, b in zip(now, vectors[event], strict=True)]
                 grown = True
             else:
                 now = [a - b for a, b in zip(now, vectors[~event], strict=True)]
                 fell = True
-        if last is not None:
-            yield last
+
+    def rises(self, vectors: Sequence[Any]) -> Iterator[tuple[Moment, Any]]:
+        """The moments after which memory falls, with the sum of what is alive: none between them is larger."""
+        return rising(self.sums(vectors))
 
 
 # -- helpers -----------------------------------------------------------------------
 
 
-def _sum_of(vectors: Sequence[Any], storages: set[int]) -> list[Any]:
-    """The sum of some storages' vectors; zeros where there are none."""
-    now = [sum(column) for column in zip(*(vectors[s] for s in sorted(storages)), strict=True)]
-    return now or [0] * (len(vectors[0]) if vectors else 0)
+def rising(sums: Iterable[tuple[Moment, Any, bool, bool]]) -> Iterator[tuple[Moment, Any]]:
+    """Of moments with their sums, as `Timeline.sums` has them, those after which memory falls before it grows."""
+    last: tuple[Moment, Any] | None = None
+    fell = False
+    for moment, now, has_grown, has_fallen in sums:
+        fell = fell or has_fallen
+        if has_grown or last is None:
+            if last is not None and fell:
+                yield last
+            last, fell = (moment, now), False
+    if last is not None:
+        yield last
 
 
 def _add(now: dict[Any, Any], parts: Mapping[Any, Any], sign: int) -> None:

@@ -249,6 +249,12 @@ def _with_grad(tree: Any) -> Any:
     return tree
 
 
+def _dims_among(args: Any, kwargs: Any) -> dict[str, Dim]:
+    """The dims that stand among the inputs themselves, by the names in them."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    return {s.name: leaf for leaf in leaves if isinstance(leaf, Dim) for s in leaf.expr.free_symbols}
+
+
 def _structure(target: Any, args: Any, kwargs: Any, names: tuple[str, ...], sizes: Mapping[str, int]) -> dict[str, int]:
     """The dims that change the graph, those of the build and those of the inputs, with the least size to trace at."""
     made = build_of(target)
@@ -259,7 +265,7 @@ def _structure(target: Any, args: Any, kwargs: Any, names: tuple[str, ...], size
         if name not in names_in((args, kwargs)):
             raise SpecError(f"structural: {name!r} occurs in no spec")
         structure[name] = check_size(name, sizes.get(name, SHALLOWEST))
-    own = {s.name for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Dim) for s in v.expr.free_symbols}
+    own = _dims_among(args, kwargs)
     for name in structure:
         if name in own:
             raise SpecError(
@@ -273,7 +279,7 @@ def _trial_dims(
 ) -> dict[str, Dim]:
     made = build_of(target)
     trial: dict[str, Dim] = dict(made.dims) if made else {}
-    own = {s.name: v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Dim) for s in v.expr.free_symbols}
+    own = _dims_among(args, kwargs)
     lone = {name: dim for name, dim in own.items() if dim.expr == symbol(name)}
     names = [n for n in (*names_in((args, kwargs)), *own) if n not in trial and n not in structure]
     for name, size in sizes.items():

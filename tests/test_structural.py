@@ -172,6 +172,8 @@ def test_two_depths():
     Ne, Nd = symbol("Ne"), symbol("Nd")
     assert account.forward.flops == sympy.expand(2 * B * D**2 * Ne + 4 * B * D**2 * Nd)
     assert account.params == sympy.expand(Ne * (D**2 + D) + Nd * (2 * D**2 + D))
+    with pytest.raises(MissingSizeError, match="no size for Nd"):
+        account.at(B=9, D=50, Ne=1)
     for ne, nd in ((5, 3), (3, 6)):
         plain = sa.build(lambda D, ne=ne, nd=nd: Pair(D, ne, nd))
         same(

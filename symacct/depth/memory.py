@@ -24,7 +24,7 @@ from symacct.errors import StructuralError, UnknownDimError
 from symacct.memory import Memory
 from symacct.peak import Space, Vector
 from symacct.printing import text
-from symacct.timeline import Moment, Timeline
+from symacct.timeline import Moment, Timeline, rising
 
 
 class DeepMemory:
@@ -219,9 +219,9 @@ def _ends(lattice: Lattice, timelines: Mapping[Offset, Timeline], space: Space) 
 def _sums(timeline: Timeline, space: Space) -> list[tuple[Moment, Any, Vector, bool]]:
     """Each moment, a label that is alike at any depth, the sum of what is alive, and whether memory falls after it."""
     formulas = timeline.storages.formulas
-    peaks = {moment.position for moment, _ in timeline.rises([space.vectors[f] for f in formulas])}
-    rows = timeline.sums([space.vectors[f] for f in formulas])
-    return [(moment, _label(moment, timeline), vector, moment.position in peaks) for moment, vector in rows]
+    rows = list(timeline.sums([space.vectors[f] for f in formulas]))
+    peaks = {moment.position for moment, _ in rising(rows)}
+    return [(moment, _label(moment, timeline), vector, moment.position in peaks) for moment, vector, _, _ in rows]
 
 
 def _label(moment: Moment, timeline: Timeline) -> Any:

@@ -140,23 +140,27 @@ class StructuralAccount(Account):
     def at(self, **sizes: int) -> Account:
         """As `Account.at`. Below the least depth of the formulas, the program is traced at that depth instead."""
         given = [sizes.get(name) for name in self.structural]
-        if any(
-            isinstance(size, int) and 1 <= size < least
-            for size, least in zip(given, self.lattice.base.values(), strict=True)
+        if all(isinstance(size, int) and size >= 1 for size in given) and any(
+            size < least for size, least in zip(given, self.lattice.base.values(), strict=True)
         ):
-            rest = {name: size for name, size in sizes.items() if name not in self.structural}
-            return self.unrolled(**{n: sizes[n] for n in self.structural if n in sizes}).at(**rest)
+            structure, rest = self._parted(sizes)
+            return self.unrolled(**structure).at(**rest)
         return super().at(**sizes)
 
     def unrolled(self, **structure: int) -> Account:
         """The account at fixed sizes of the dims that change the graph, with nodes, graph and timelines."""
-        at = {name: structure.get(name, self.trial_sizes[name]) for name in self.structural}
+        at, _ = self._parted(structure)
         for offset, member in self.members.items():
             if self.lattice.sizes(offset) == at:
                 return member
         if self.trace_at is None:
             raise StructuralError("unrolled(): the account has no program to trace; make it with sa.trace")
         return self.trace_at(at).with_allocator(self.allocator)
+
+    def _parted(self, sizes: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+        """The sizes of the dims that change the graph (the least where none are given), and those of the others."""
+        structure = {name: sizes.get(name, self.trial_sizes[name]) for name in self.structural}
+        return structure, {name: size for name, size in sizes.items() if name not in structure}
 
     @cached_property
     def laid_out(self) -> Account:
@@ -167,8 +171,8 @@ class StructuralAccount(Account):
                 f"nodes, graph and timelines change with {' and '.join(least)}: look at "
                 f"account.unrolled({_at(least)}), or give all sizes with account.at"
             )
-        rest = {name: size for name, size in self.sizes.items() if name not in self.structural}
-        return self.unrolled(**{n: self.sizes[n] for n in self.structural}).at(**rest)
+        structure, rest = self._parted(self.sizes)
+        return self.unrolled(**structure).at(**rest)
 
     @cached_property
     def nodes(self) -> list[NodeCost]:
@@ -186,8 +190,7 @@ class StructuralAccount(Account):
         """Run the program at the given sizes and compare every figure with its formula. Raises `CheckError`."""
         if not sizes:
             return self.checked
-        structure = {name: sizes.get(name, self.trial_sizes[name]) for name in self.structural}
-        rest = {name: size for name, size in sizes.items() if name not in self.structural}
+        structure, rest = self._parted(sizes)
         member = self.unrolled(**structure)
         _prove(self, member.at(**rest), {**rest, **structure})
         return member.check(**rest)
@@ -196,9 +199,8 @@ class StructuralAccount(Account):
         self, device: str = "cpu", at: Mapping[str, int] | None = None, *, steps: int = 20, seed: int = 0
     ) -> Verification:
         """As `Account.verify`, at a fixed depth."""
-        sizes = dict(at or self.sizes or self.trial_sizes)
-        structure = {name: sizes.pop(name, self.trial_sizes[name]) for name in self.structural}
-        return self.unrolled(**structure).verify(device, sizes, steps=steps, seed=seed)
+        structure, rest = self._parted(at or self.sizes or self.trial_sizes)
+        return self.unrolled(**structure).verify(device, rest, steps=steps, seed=seed)
 
     @property
     def evidence(self) -> list[str]:

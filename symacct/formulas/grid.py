@@ -7,15 +7,12 @@ from typing import Any
 
 from symacct.algebra import RELATIONS
 from symacct.assumptions import Assumption
-from symacct.cost import COST_FIELDS
 from symacct.errors import AssumptionError, MissingSizeError, SpecError, UnknownDimError
 from symacct.formulas.compiled import Compiled, Results, compile_expressions, numpy, whole_sizes
+from symacct.formulas.dominance import MEASURES
+from symacct.formulas.terms import QUANTITIES
 
-MEASURES = (*COST_FIELDS, "bytes")
-HELD = (
-    "params", "param_bytes", "grad_bytes", "optimizer_bytes", "buffer_bytes", "input_bytes", "checkpoint_bytes",
-    "activation_bytes", "peak_bytes",
-)  # fmt: skip
+HELD = (*QUANTITIES, "peak_bytes")
 
 
 def figures(account: Any) -> dict[str, Any]:
