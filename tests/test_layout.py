@@ -15,8 +15,8 @@ ROOT = Path(symacct.__file__).parent
 # From left to right: nothing imports what stands to its right.
 ORDER = [
     ["errors", "progress", "repeats"],
-    ["cost", "files", "hardware"],
-    ["printing"],
+    ["cost", "files", "hardware", "units"],
+    ["printing", "device_file"],
     ["pattern"],
     ["rule"],
     ["rules"],
@@ -54,8 +54,9 @@ ORDER = [
 ]
 # The same within the packages of it.
 TORCH_PRIVATE = [
-    ["autograd", "cuda_shapes", "fake", "operators", "patches", "profiler"],
-    ["cuda", "shapes"],
+    ["autograd", "cuda_shapes", "fake", "operators", "patches", "profiler", "resizing"],
+    ["cuda", "quick_shapes"],
+    ["shapes"],
 ]
 VERIFY = [
     ["findings", "profiled", "ranges", "perf", "bench"],
@@ -74,6 +75,7 @@ FORMULAS = [
 ]
 DEPTH = [["fitting", "templates"], ["skeleton"], ["memory"], ["structural"]]
 CONVENTIONS = [["roles"], ["presets"], ["recounting"], ["explaining"]]
+CLI = [["app", "console"], ["step"], ["costs"]]
 HF = [["layout", "reading"], ["sizes", "tasks"], ["found"]]
 # Methods of Account that hand over to what stands to the right of it import that when they are called.
 LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot", "verify", "conventions")}
@@ -113,7 +115,7 @@ def test_imports_point_left(path):
     """No file imports one that stands to its right, in the package and within a package of it."""
     package, _, file = label(path).rpartition(".")
     inner = {"verify": VERIFY, "torch_private": TORCH_PRIVATE, "hf": HF, "formulas": FORMULAS, "depth": DEPTH}
-    inner["conventions"] = CONVENTIONS
+    inner |= {"conventions": CONVENTIONS, "cli": CLI}
     for order, own, within in ((ORDER, package or file, ""), (inner.get(package), file, f"{package}.")):
         if order is None:
             continue

@@ -1,46 +1,18 @@
-"""The command line: parse, call, print. No logic of its own.
+"""The options that describe a step to trace, and the account that they make."""
 
-Exit codes: 0 done; 1 the model cannot be traced, or a check failed; 2 the command is wrong
-(an argument, a file, a name, a size); 3 ops without a rule under --strict.
-"""
-
-# Annotations are values in this file, not text: typer reads them, and `_of_a_step` joins those of two functions.
+# Annotations are values in this file, not text: typer reads them, and `of_a_step` joins those of two functions.
 import inspect
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from symacct.errors import DimError, SpecError, SymacctError, TargetError, UnknownOpError
+from symacct.cli.console import errors, progress
+from symacct.errors import DimError, SpecError, TargetError, UnknownOpError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from symacct.account import Account
-
-app = typer.Typer(
-    name="symacct",
-    help="What a PyTorch model costs, in closed form: FLOPs, bytes and memory over named dims.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
-
-
-@app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
-    if version:
-        import symacct
-
-        print(f"symacct {symacct.__version__}")
-        raise typer.Exit
-
-
-# -- what commands have in common ------------------------------------------------------
 
 
 def _step(
@@ -75,9 +47,9 @@ def _step(
             raise SpecError(
                 "--hf: the config says what is built and which dims are depths; drop --build and --structural"
             )
-        found, trial, deep = _of_config(target, _pairs(sizes))
+        found, trial, deep = _of_config(target, pairs(sizes))
     else:
-        found, trial, deep = _found(target, build, _pairs(sizes), structural.replace(",", " ").split())
+        found, trial, deep = _found(target, build, pairs(sizes), structural.replace(",", " ").split())
     if isinstance(found, Account):
         given = {
             f"specs ({specs[0]!r})" if specs else "": specs, "--loss": loss, "--optimizer": optimizer,
@@ -102,17 +74,17 @@ def _step(
     if allocator:
         account = account.with_allocator(allocator)
     own = found.sizes if hf else {}  # --at needs only what the config does not say
-    return account.at(**{**own, **_pairs(at)}) if at else account
+    return account.at(**{**own, **pairs(at)}) if at else account
 
 
-def _of_a_step(function: Callable[..., None]) -> Callable[..., None]:
-    """A command whose ``account`` is what `_step` makes; it takes the options of `_step`, then its own."""
+def of_a_step(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose ``account`` is what `step` makes; it takes the options of `step`, then its own."""
     shared = inspect.signature(_step).parameters
     own = {n: p for n, p in inspect.signature(function).parameters.items() if n != "account"}
 
     def command(**given: Any) -> None:
-        with _errors():
-            with _progress():
+        with errors():
+            with progress():
                 account = _step(**{name: given.pop(name) for name in shared})
             function(account, **given)
 
@@ -123,149 +95,16 @@ def _of_a_step(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-# -- commands ----------------------------------------------------------------------------
-
-
-@app.command(no_args_is_help=True)
-@_of_a_step
-def trace(
-    account: "Account",
-    depth: Annotated[int, typer.Option(min=1, help="How deep module paths are shown.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-) -> None:
-    """Trace one training step of a model and print what it costs.
-
-    TARGET names a module, a function of tensors, a function without arguments that returns an
-    account or a module, or with --build a function whose parameters are dims.
-
-    **Examples**
-
-    `symacct trace examples/two_layer.py:account`
-
-    `symacct trace examples/two_layer.py:account --at B=16384,D=32768,K=8192`
-
-    `symacct trace model.py:Net --build "i64[B, L]" --optimizer AdamW --depth 2`
-
-    `symacct trace torchvision.models:resnet50 "B 3 224 224" --inference --json`
-
-    `symacct trace --hf config.json --at B=8,L=2048`
-
-    **Exit codes**: 0 done; 1 the model cannot be traced or a check failed; 2 the command is wrong;
-    3 ops without a rule under --strict.
-    """
-    from symacct.report import renderables, to_json
-
-    if json:
-        print(to_json(account))
-    else:
-        _show(lambda width: renderables(account, depth, width))
-
-
-def _picture(path: str) -> str:
-    """Refuse a file that cannot be drawn to before the model is traced."""
-    if path:
-        from symacct.plot import ready
-
-        with _errors():
-            ready(path)
-    return path
-
-
-@app.command(no_args_is_help=True)
-@_of_a_step
-def memory(
-    account: "Account",
-    depth: Annotated[int, typer.Option(min=1, help="How deep module paths are shown.")] = 1,
-    top: Annotated[int, typer.Option(min=1, help="How many moments, modules and tensors are shown.")] = 10,
-    least: Annotated[str, typer.Option(help="Least sizes, so that fewer moments can be the peak: L=128,D=64")] = "",
-    plot: Annotated[
-        str, typer.Option(help="Draw the timeline at the sizes of --at", metavar="FILE.png|svg", callback=_picture)
-    ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-) -> None:
-    """Trace one training step of a model and print what it holds in memory: closed forms, the peak, what is alive then.
-
-    TARGET and the options up to --check are those of `symacct trace`.
-
-    **Examples**
-
-    `symacct memory examples/two_layer.py:account`
-
-    `symacct memory examples/gpt2.py:account --at B=8,L=1024,H=12,Dh=64,V=50257,P=1024 --depth 3`
-
-    `symacct memory model.py:Net --build "B D" --optimizer AdamW --at B=32,D=1024 --plot memory.png`
-
-    `symacct memory model.py:Net --build "B D" --optimizer AdamW --accumulate 4 --clip 1.0 --no-set-to-none`
-
-    `symacct memory model.py:Net --build "B D" --least B=32,D=512 --allocator cuda --json`
-
-    **Exit codes**: 0 done; 1 the model cannot be traced or a check failed; 2 the command is wrong;
-    3 ops without a rule under --strict.
-    """
-    from symacct.memory_report import renderables, to_json
-
-    floor = _pairs(least)
-    document = to_json(account, floor) if json else None
-    if plot:
-        from symacct.plot import plot_memory
-
-        plot_memory(account, plot)
-    if document is not None:
-        print(document)
-    else:
-        _show(lambda width: renderables(account, depth, top, floor, width))
-
-
-def _record(path: str) -> str:
-    """Refuse a file that cannot be written before the model is run."""
-    if path:
-        from symacct.files import must_be_writable
-
-        with _errors():
-            must_be_writable(path, "--record")
-    return path
-
-
-@app.command(no_args_is_help=True)
-@_of_a_step
-def verify(
-    account: "Account",
-    steps: Annotated[int, typer.Option(min=0, help="How many steps are timed; 0 for none.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of parameters, inputs and dropout.")] = 0,
-    record: Annotated[
-        str, typer.Option(help="Also keep the record as JSON", metavar="FILE.json", callback=_record)
-    ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-) -> None:
-    """Run the real model on --device and lay the account beside what is seen: operators, FLOPs, memory, time.
-
-    TARGET and the options up to --check are those of `symacct trace`. Without --at the sizes of the trace are run.
-
-    **Examples**
-
-    `symacct verify examples/two_layer.py:account`
-
-    `symacct verify examples/gpt2.py:account --at B=2,L=64,H=4,Dh=16,V=500,P=64`
-
-    `symacct verify model.py:Net --build "B D" --optimizer AdamW --device cuda --at B=8,D=1024 --record run.json`
-
-    **Exit codes**: 0 all that is claimed holds; 1 something does not, or the model cannot be traced or run;
-    2 the command is wrong; 3 ops without a rule under --strict.
-    """
-    from symacct.files import replacing
-
-    described = account.program.lowering.device if account.program is not None else "cpu"
-    with _progress():
-        found = account.verify(described, steps=steps, seed=seed)
-    if record:
-        with replacing(record, "--record") as file:
-            file.write(f"{found.to_json()}\n".encode())
-    if json:
-        print(found.to_json())
-    else:
-        _show(found.renderables)
-    if not found.holds:
-        raise typer.Exit(1)
+def pairs(text: str) -> dict[str, int]:
+    """``"B=8,L=2048"`` as a dict."""
+    pairs = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, _, size = (p.strip() for p in part.partition("="))
+        try:
+            pairs[name] = int(size.replace("_", ""))
+        except ValueError:
+            raise DimError(f"{part!r}: sizes are written NAME=WHOLE NUMBER, by comma, as in B=8,L=2048") from None
+    return pairs
 
 
 # -- helpers -----------------------------------------------------------------------------
@@ -296,7 +135,7 @@ def _of_config(path: str, sizes: dict[str, int]) -> tuple[Any, dict[str, int], l
     """As `_found`, the model of a config; its legend goes where it is not in the way of --json."""
     from symacct.hf import FromConfig, from_config
 
-    with _progress():
+    with progress():
         found: FromConfig = from_config(path, depth="N", task=None, **sizes)
     print(found, file=sys.stderr)
     return found, {}, []
@@ -370,65 +209,3 @@ def _all_parameters(function: Any) -> list[str]:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return []
-
-
-def _pairs(text: str) -> dict[str, int]:
-    """``"B=8,L=2048"`` as a dict."""
-    pairs = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        name, _, size = (p.strip() for p in part.partition("="))
-        try:
-            pairs[name] = int(size.replace("_", ""))
-        except ValueError:
-            raise DimError(f"{part!r}: sizes are written NAME=WHOLE NUMBER, by comma, as in B=8,L=2048") from None
-    return pairs
-
-
-def _show(parts: Callable[[int], Iterable["RenderableType"]]) -> None:
-    """Print a report, made for the width of what it goes to."""
-    from rich.console import Console
-
-    from symacct.report import WIDTH, as_text
-
-    if not sys.stdout.isatty():
-        print(as_text(parts(WIDTH), WIDTH))
-        return
-    console = Console(highlight=False)
-    for part in parts(console.width):
-        console.print(part)
-
-
-@contextmanager
-def _progress() -> Iterator[None]:
-    """A line on the terminal that says what is going on; nothing in a pipe."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    from symacct.progress import listening
-
-    with Console(stderr=True).status("starting") as status, listening(status.update):
-        yield
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except SymacctError as error:
-        print(f"symacct: {error}", file=sys.stderr)
-        raise typer.Exit(_code(error)) from None
-
-
-def _code(error: SymacctError) -> int:
-    if isinstance(error, UnknownOpError):
-        return 3
-    return 2 if isinstance(error, (TargetError, SpecError, DimError)) else 1
-
-
-def main() -> None:
-    """The entry point of the ``symacct`` command."""
-    # torch says so on import where NumPy is absent, which symacct does not need.
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    app()
