@@ -27,6 +27,7 @@ from symacct.torch_private import (
     FakeTensorMode,
     convertible_parameters,
     copy_fake,
+    fake_of_real,
     new_fake_mode,
 )
 
@@ -141,7 +142,7 @@ def fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     """A tensor without data in place of another; what is on the meta device is taken to be on the CPU."""
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta" or tensor.is_inference():
         return copy_fake(tensor, mode, CPU)
-    return mode.from_tensor(tensor)
+    return fake_of_real(tensor, mode)
 
 
 def without_data(model: nn.Module, mode: FakeTensorMode) -> nn.Module:

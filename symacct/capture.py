@@ -34,6 +34,7 @@ from symacct.torch_private import (
     new_fake_mode,
     patched_module_call,
     recognized_attention,
+    resizing_by_symbols,
     sole_holder,
     watched_random_state,
 )
@@ -111,6 +112,7 @@ class _Runner:
             stack.enter_context(recorder)
             if self.symbolic:
                 stack.enter_context(DimMode())
+                stack.enter_context(resizing_by_symbols())
                 stack.enter_context(around_backward(DimMode))
             if isinstance(model, nn.Module):
                 model.train(program.train)

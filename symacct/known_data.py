@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from symacct.calls import schema_of
 from symacct.memo import Use
 from symacct.record import Value
-from symacct.torch_private import FakeTensor, is_symbolic, no_dispatch
-from symacct.trees import flatten, substitute
+from symacct.torch_private import FakeTensor, is_symbolic
+from symacct.trees import flatten
 from symacct.values import Values
 
 SMALL = 4096  # elements up to which a tensor made of plain numbers also keeps its data
@@ -35,12 +34,12 @@ class KnownData:
 
     def carry(self, use: Use, data: list[Any], result: Any) -> None:
         """Carry the data of small tensors that come from plain numbers: step counters, schedules, masks."""
-        written = use.written() if schema_of(use.func).mutated else []
-        flat = flatten(result)[0] or written
-        if None not in data and _has_plain_data(use.func, flat):
-            by_id = {id(t): d for t, d in zip(use.tensors, data, strict=True)}
-            with no_dispatch():  # what is written in place is written in its data too
-                real = use.func(*substitute(use.args, by_id), **substitute(use.kwargs, by_id))
+        mutated = use.operator.mutated
+        if None in data and not mutated:
+            return
+        written = use.written() if mutated else []
+        if None not in data and use.operator.is_determined and _is_plain(flatten(result)[0] or written):
+            real = use.with_data(data)
             for t, r in zip(flatten(result)[0], flatten(real)[0], strict=True):
                 if isinstance(r, torch.Tensor):
                     self.keep(t, r)
@@ -53,10 +52,8 @@ class KnownData:
 # -- helpers ---------------------------------------------------------------------------
 
 
-def _has_plain_data(func: Any, flat: list[Any]) -> bool:
-    """Whether a result is small, of known size, on the CPU, and neither random nor uninitialised."""
-    if torch.Tag.nondeterministic_seeded in func.tags or "empty" in schema_of(func).name:
-        return False
+def _is_plain(flat: list[Any]) -> bool:
+    """Whether results are small, of known size, and on the CPU."""
     return bool(flat) and all(
         isinstance(t, FakeTensor) and t.fake_device.type == "cpu" and not is_symbolic(t) and t.numel() <= SMALL
         for t in flat

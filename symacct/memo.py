@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from symacct.calls import describe, schema_of
+from symacct.calls import Operator, describe
 from symacct.cost import Size
 from symacct.record import Record, Value
-from symacct.torch_private import FakeTensor, FakeTensorMode, make_view, new_fake
-from symacct.trees import flatten
+from symacct.torch_private import FakeTensor, FakeTensorMode, Pattern, no_dispatch
+from symacct.trees import flatten, substitute
 from symacct.values import Values
 
 
@@ -20,7 +20,7 @@ from symacct.values import Values
 class Use:
     """A call as it passes by: its arguments, and the tensors among them in order."""
 
-    func: Any
+    operator: Operator
     args: Any
     kwargs: Any
     tensors: list[Any] = field(default_factory=list)
@@ -28,9 +28,16 @@ class Use:
     adopted: bool = False  # whether a real tensor was among them
     tellable: bool = True  # whether its key says all that its result's shapes depend on
 
+    def with_data(self, data: list[Any]) -> Any:
+        """Call the operator on its tensors' data."""
+        items = iter(data)
+        args, kwargs = substitute(self.args, items), substitute(self.kwargs, items)
+        with no_dispatch():  # what is written in place is written in its data too
+            return self.operator.func(*args, **kwargs)
+
     def written(self) -> list[Any]:
         """The tensors that the call writes in place."""
-        schema = schema_of(self.func)
+        schema = self.operator
         if schema.mutated == schema.arguments[:1] and self.args and self.tensors and self.args[0] is self.tensors[0]:
             return self.tensors[:1]
         bound = dict(zip(schema.arguments, self.args, strict=False)) | self.kwargs
@@ -45,12 +52,8 @@ class _Output:
     kind: str  # "new", "view", "argument", "none"
     layout: int = -1
     argument: int = -1  # which tensor argument it views or is
-    size: tuple[Any, ...] = ()
-    stride: tuple[Any, ...] = ()
-    offset: Any = 0
-    dtype: torch.dtype = torch.float32
-    device: torch.device | None = None
     nbytes: Size = 0  # of its storage, where it is new
+    pattern: Pattern | None = None  # what it looks like, where it is new or a view
 
 
 @dataclass(slots=True)
@@ -78,8 +81,7 @@ class Memo:
 
     def learn(self, key: Any, use: Use, result: Any) -> tuple[int, list[Value | None]]:
         """Note what a call gave, for the next time; returns its number and its results' values."""
-        moved = torch.Tag.inplace_view in use.func.tags
-        if moved:
+        if use.operator.moves:
             for t in use.tensors:
                 self.values.moved(t)
         flat, container = flatten(result)
@@ -102,9 +104,9 @@ class Memo:
         if again is not None:
             return again.call, values
         index = len(self.record.calls)
-        self.record.calls.append(describe(use.func, use.args, use.kwargs, result))
+        self.record.calls.append(describe(use.operator.func, use.args, use.kwargs, result))
         if key is not None:
-            repeatable = not moved and _repeatable(use.func) and _remakeable(flat, values, storages)
+            repeatable = not use.operator.moves and use.operator.is_repeatable and _remakeable(flat, values, storages)
             self._known[key] = Known(index, outputs if repeatable else None, container)
         return index, values
 
@@ -120,10 +122,9 @@ class Memo:
                 outputs.append(None)
                 values.append(None)
             else:
-                if out.kind == "new":
-                    made = new_fake(self.mode, out.size, out.stride, out.dtype, out.device)
-                else:
-                    made = make_view(self.mode, use.tensors[out.argument], out.size, out.stride, out.offset, out.dtype)
+                assert out.pattern is not None
+                new = out.kind == "new"
+                made = out.pattern.new(self.mode) if new else out.pattern.view(self.mode, use.tensors[out.argument])
                 outputs.append(made)
                 values.append(self.values.new(made, out.layout, nbytes=out.nbytes))
         return outputs, values
@@ -131,22 +132,11 @@ class Memo:
 
 # -- helpers ---------------------------------------------------------------------------
 
-_repeat: dict[Any, bool] = {}
-
 
 def _output_of(tensor: FakeTensor, value: Value, base: int, record: Record) -> _Output:
     """How to make a tensor like this one: on its own storage, or as a view of argument number ``base``."""
-    return _Output(
-        "new" if base < 0 else "view",
-        value.layout,
-        base,
-        tuple(tensor.size()),
-        tuple(tensor.stride()),
-        tensor.storage_offset(),
-        tensor.dtype,
-        tensor.fake_device,
-        record.storages[value.storage].nbytes,
-    )
+    nbytes = record.storages[value.storage].nbytes
+    return _Output("new" if base < 0 else "view", value.layout, base, nbytes, Pattern(tensor))
 
 
 def _remakeable(flat: list[Any], values: list[Value | None], storages: dict[int, int]) -> bool:
@@ -156,12 +146,3 @@ def _remakeable(flat: list[Any], values: list[Value | None], storages: dict[int,
         t is None or (isinstance(t, FakeTensor) and t.layout == torch.strided and not t.is_conj() and not t.is_neg())
         for t in flat
     )
-
-
-def _repeatable(func: Any) -> bool:
-    """Whether running an op again on equal shapes gives equal shapes whatever the data."""
-    found = _repeat.get(func)
-    if found is None:
-        tags = func.tags
-        found = _repeat[func] = not (torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags)
-    return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from symacct.calls import schema_of
+from symacct.calls import operator_of
 from symacct.cost import Call, Size
 
 PHASES = ("forward", "backward", "recompute", "optimizer")
@@ -43,7 +43,7 @@ class Node:
     @property
     def op(self) -> str:
         """The operator's full name, "aten.mm.default"."""
-        return schema_of(self.func).name
+        return operator_of(self.func).name
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ import torch
 
 from symacct import dim
 from symacct.assumptions import current
-from symacct.calls import schema_of
+from symacct.calls import operator_of
 from symacct.errors import DataDependentError, TargetError, TraceError
 from symacct.known_data import SMALL, KnownData
 from symacct.memo import Memo, Use
@@ -31,8 +31,9 @@ from symacct.torch_private import (
     UnsupportedOperatorException,
     answer_about,
     current_autograd_node,
-    decomposes,
+    fake_of_real,
     in_place_variant,
+    new_fake,
     next_sequence_nr,
     no_dispatch,
     no_torch_function,
@@ -41,8 +42,6 @@ from symacct.torch_private import (
 )
 from symacct.trees import substitute, swap
 from symacct.values import Values
-
-_SILENT = frozenset({"profiler", "rngprims"})  # namespaces that are bookkeeping, not work
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -73,23 +72,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     # -- dispatch --------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE:  # autograd asks this of every gradient, several times
+            return args[0].fake_device
         with no_torch_function():  # sizes are SymInts in here, also where a model's code runs in the backward pass
             return self._dispatch(func, args, kwargs or {})
 
     def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
-        asked, answer = answer_about(func, args)
-        if asked:
-            return answer
-        if func.namespace in _SILENT:
+        operator = operator_of(func)
+        if operator.is_question:
+            return answer_about(func, args)
+        if operator.is_silent:
             return func(*args, **kwargs)
-        if _is_composite(func):
+        if operator.is_composite:
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if self.phase != "optimizer":
+        if operator.may_be_in_place and self.phase != "optimizer":
             func = in_place_variant(func, args, kwargs, self._made_now)
-        use = Use(func, args, kwargs)
+            operator = operator_of(func)
+        use = Use(operator, args, kwargs)
         born = len(self.record.storages)
         key = self._key(use)
         if func not in _LIFTS:  # torch.tensor(...) brings what it just made; others what was there before
@@ -105,7 +107,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = known.container(outputs) if known.container else outputs[0]
             call = known.call
         else:
-            result = use.tensors[0] if _keeps_its_shape(use) else self._run(use, data)
+            result = self._alike(use)
+            if result is None:
+                result = self._run(use, data)
             call, out_values = self.memo.learn(key, use, result)
         if func in _ALL:
             result.__dict__["_symacct_all"] = True
@@ -122,7 +126,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         number: dict[int, int] = {}  # storages by first appearance: which operands overlap matters, not where
         args = tuple([self._part(a, use, number) for a in use.args])
         kwargs = tuple([(k, self._part(v, use, number)) for k, v in use.kwargs.items()])
-        return (id(use.func), args, kwargs) if use.tellable else None  # operators are never freed, and slow to hash
+        return (id(use.operator), args, kwargs) if use.tellable else None
 
     # A method and not a closure that calls itself: such a closure is a cycle, which would keep tensors alive.
     def _part(self, value: Any, use: Use, number: dict[int, int]) -> Any:
@@ -143,15 +147,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             use.tellable = False
         return (kind, value) if kind in _PLAIN else None
 
+    def _alike(self, use: Use) -> Any:
+        """The result of arithmetic on floats that all look alike, of which there is nothing to ask torch; else None."""
+        operator = use.operator
+        like = use.tensors[0] if use.tensors else None
+        if not (operator.writes_alike or operator.makes_alike) or like is None or not like.is_floating_point():
+            return None
+        if any(value.layout != use.values[0].layout for value in use.values):
+            return None
+        if operator.writes_alike:
+            return like
+        options = (*use.args, *use.kwargs.values())
+        if not all(type(o) in _HARMLESS or isinstance(o, FakeTensor) or o is torch.preserve_format for o in options):
+            return None
+        if not like.is_contiguous() or like.storage_offset():
+            return None
+        return new_fake(self.mode, tuple(like.size()), tuple(like.stride()), like.dtype, like.fake_device)
+
     def _run(self, use: Use, data: list[Any]) -> Any:
-        name = schema_of(use.func).name
+        func, name = use.operator.func, use.operator.name
         try:
-            return run_symbolic(self.mode, use.func, use.args, use.kwargs)
+            return run_symbolic(self.mode, func, use.args, use.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             if None not in data:  # small and known: there is an answer
-                by_id = {id(t): d for t, d in zip(use.tensors, data, strict=True)}
-                with no_dispatch():
-                    real = use.func(*substitute(use.args, by_id), **substitute(use.kwargs, by_id))
+                real = use.with_data(data)
                 return self._adopt(real) if isinstance(real, torch.Tensor) else real
             raise DataDependentError(
                 f"{name} at {self.place()}: the shape of its result depends on data, and tensors without data have "
@@ -172,7 +191,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _unequal_sizes(self, use: Use) -> list[tuple[Any, Any]]:
         """Run a failing op again to see which sizes it found unequal."""
         with dim.refusals() as pairs, suppress(Exception):
-            run_symbolic(self.mode, use.func, use.args, use.kwargs)
+            run_symbolic(self.mode, use.operator.func, use.args, use.kwargs)
         return list(dict.fromkeys((a, b) for a, b in pairs if a.free_symbols or b.free_symbols))
 
     def _adopt(self, tensor: torch.Tensor) -> FakeTensor:
@@ -182,7 +201,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "the program uses a tensor of a module from symacct.build that is not the one being traced; "
                 "make the whole of it in one builder"
             )
-        fake = self.mode.from_tensor(tensor)
+        fake = fake_of_real(tensor, self.mode)
         if "_symacct" not in fake.__dict__:
             self.values.of(fake, "constant")
             if tensor.numel() <= SMALL and tensor.device.type == "cpu":
@@ -218,7 +237,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     # -- nodes -------------------------------------------------------------------------
 
     def _append(self, nodes: list[Node], use: Use, call: int, outputs: Any) -> Node:
-        refs = {id(t): v for t, v in zip(use.tensors, use.values, strict=True)}
         index = len(nodes)
         phase, path, forward, autograd = self.phase, self.path(), -1, -1
         line = source() or self.caller
@@ -233,9 +251,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     forward, path, line = self._origin(node, path, line)
                 else:
                     self._forward_of.setdefault(next_sequence_nr() - 1, index)
-        args, kwargs = substitute(use.args, refs), substitute(use.kwargs, refs) if use.kwargs else {}
+        values = iter(use.values)
+        args, kwargs = substitute(use.args, values), substitute(use.kwargs, values)
         clock = len(self.record.events)
-        made = Node(index, use.func, args, kwargs, call, outputs, phase, path, line, forward, clock, autograd)
+        made = Node(index, use.operator.func, args, kwargs, call, outputs, phase, path, line, forward, clock, autograd)
         nodes.append(made)
         if self.watch is not None and nodes is self.record.nodes:
             self.watch(made, self.record.calls[call])
@@ -297,19 +316,5 @@ _PLAIN = frozenset(
 )
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _ALL = tuple(getattr(torch.ops.aten.all, name) for name in ("default", "dim", "dims"))
-_composite: dict[Any, bool] = {}
-
-
-def _keeps_its_shape(use: Use) -> bool:
-    """Whether a call is arithmetic in place on operands that are all alike, so that there is nothing to ask torch."""
-    if torch.Tag.pointwise not in use.func.tags or not use.tensors or not use.tensors[0].is_floating_point():
-        return False
-    schema, like = schema_of(use.func), use.values[0].layout
-    return schema.mutated == schema.arguments[:1] and all(value.layout == like for value in use.values)
-
-
-def _is_composite(func: Any) -> bool:
-    found = _composite.get(func)
-    if found is None:
-        found = _composite[func] = decomposes(func)
-    return found
+_HARMLESS = {int, float, bool, type(None), torch.SymInt}  # options that change no shape and no dtype of floats
+_DEVICE = torch.ops.prim.device.default

@@ -120,6 +120,9 @@ class _FloatNode(_Node):
     def ceil(self) -> SymNode:
         return node_of(math.ceil(self.hint))
 
+    def trunc(self) -> SymNode:
+        return node_of(math.trunc(self.hint))
+
     def maybe_as_float(self) -> Any:
         return self.hint
 

@@ -40,15 +40,15 @@ def flatten(result: Any) -> tuple[list[Any], Callable[[list[Any]], Any] | None]:
     return ([] if result is None else [result]), (lambda _: None) if result is None else None
 
 
-def substitute(value: Any, by_id: dict[int, Any]) -> Any:
-    """A copy of (nested) arguments in which tensors are replaced by what stands under their id."""
+def substitute(value: Any, items: Iterator[Any]) -> Any:
+    """A copy of (nested) arguments in which each tensor is replaced by the next one of ``items``; lists are tuples."""
     if isinstance(value, torch.Tensor):
-        return by_id.get(id(value), value)
+        return next(items)
     kind = type(value)
     if kind is list or kind is tuple or kind is torch.Size:
-        return tuple([substitute(v, by_id) for v in value])
+        return tuple([substitute(v, items) for v in value])
     if kind is dict:
-        return {k: substitute(v, by_id) for k, v in value.items()}
+        return {k: substitute(v, items) for k, v in value.items()}
     if kind is torch.SymInt:
         return value.node.dim
     return value

@@ -200,6 +200,60 @@ def test_resizing_has_a_backward():
         )
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scale_factor": 2.0},
+        {"scale_factor": (0.5, 1.5), "mode": "bilinear"},
+        {"scale_factor": 2, "mode": "bicubic", "antialias": True},
+        {"scale_factor": 2.0, "mode": "nearest-exact"},
+    ],
+    ids=str,
+)
+def test_resizing_by_a_scale_keeps_height_and_width(options):
+    """Height and width stay symbols through a resize by a simple scale, forward and backward, as at given sizes."""
+    account = sa.trace(lambda x: F.interpolate(x, **options), "B 3 (4 m) (4 n)", grad=True)
+    assert relations(account) == []
+    there = sa.trace(lambda x: F.interpolate(x, **options), "2 3 12 20", grad=True)
+    assert account.at(B=2, m=3, n=5).forward.cost == there.forward.cost
+    assert account.at(B=2, m=3, n=5).backward.cost == there.backward.cost
+
+
+def test_resizing_to_a_size_that_is_computed():
+    """A size that is computed from another is one; a scale that no fraction gives pins what it scales."""
+    account = sa.trace(lambda x: F.interpolate(x, size=(x.shape[-2] * 2, x.shape[-1] + 1)), "B 3 h w", train=False)
+    assert sa.formula(account.forward.bytes_written) == "24*B*h*w + 24*B*h"
+    odd = sa.trace(lambda x: F.interpolate(x, scale_factor=0.3), "B 3 (8 m) 8", train=False)
+    assert relations(odd) == ["m == 104"]
+
+
+def test_a_resize_that_loses_the_symbol_is_refused():
+    """A height that went through a float in torch is found by the check, never a constant in silence."""
+    with pytest.raises(CheckError, match="m"):
+        sa.trace(lambda x: F.interpolate(x, scale_factor=2.0, mode="area"), "B 3 (8 m) 8", train=False)
+
+
+def test_real_tensors_that_share_memory_share_it_when_traced():
+    """Constants, parameters and buffers on one storage are one storage in the account; the same tensor is one."""
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            whole = torch.zeros(4, 6)
+            self.whole, self.part = nn.Parameter(whole), nn.Buffer(whole[1:3])
+            self.tied = self.whole
+
+        def forward(self, x):
+            return x @ self.whole + self.tied.sum() + self.part.sum()
+
+    account = sa.trace(Shared(), "B 4", train=False)
+    assert account.param_bytes == 96
+    assert {t.storage for t in account.step.parameters} == {t.storage for t in account.step.buffers}
+    constant = torch.ones(4)
+    twice = sa.trace(lambda x: (x + constant) * constant, "B 4", train=False)
+    assert [v.origin for v in twice.step.record.values].count("constant") == 1
+
+
 def test_elementwise_and_in_place_ops_without_shape_functions():
     """What the schema says is enough for ops that torch gives no symbolic shape function."""
     assert sa.trace(nn.Softshrink(), "B D", grad=True).backward.pointwise != 0

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from symacct.calls import schema_of
+from symacct.calls import operator_of
 from symacct.cost import Call, Cost, Size, product, tensors
 from symacct.record import Node, Value
 from symacct.rules.attention import PACKED, SDPA, padded
@@ -166,7 +166,7 @@ class _Flow:
 
     def _visit(self, node: Node) -> None:
         call, cost = self.record.calls[node.call], self.account._costs[node.call]
-        bound = dict(zip(schema_of(node.func).arguments, node.args, strict=False)) | node.kwargs
+        bound = dict(zip(operator_of(node.func).arguments, node.args, strict=False)) | node.kwargs
         values = list(_values(tuple(bound.values())))
         traits = [self._of(v) for v in values]
         name = node.op.split(".")[1]

@@ -20,6 +20,7 @@ from symacct.torch_private.autograd import (
     around_backward,
     attention_by_products,
     in_place_variant,
+    may_be_in_place,
     recognized_attention,
     sequence_nr,
     sole_holder,
@@ -35,10 +36,20 @@ from symacct.torch_private.cuda import (
     shapes_of_cuda,
     when_autocast_forgets,
 )
-from symacct.torch_private.fake import copy_fake, is_symbolic, make_view, new_fake, new_fake_mode, storage_key
+from symacct.torch_private.fake import (
+    Pattern,
+    copy_fake,
+    fake_of_real,
+    is_symbolic,
+    make_view,
+    new_fake,
+    new_fake_mode,
+    storage_key,
+)
 from symacct.torch_private.operators import (
     decomposes,
     makes_a_view,
+    makes_alike,
     makes_new_tensors,
     operator_named,
     schema_arguments,
@@ -54,13 +65,15 @@ from symacct.torch_private.patches import (
     watched_random_state,
 )
 from symacct.torch_private.profiler import event_tree, is_allocation, is_operator, profiler_settings
-from symacct.torch_private.shapes import answer_about, run_symbolic
+from symacct.torch_private.resizing import resizing_by_symbols
+from symacct.torch_private.shapes import answer_about, is_question, run_symbolic
 
 __all__ = [
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
+    "Pattern",
     "TorchDispatchMode",
     "TorchFunctionMode",
     "UnsupportedOperatorException",
@@ -76,15 +89,19 @@ __all__ = [
     "current_autograd_node",
     "decomposes",
     "event_tree",
+    "fake_of_real",
     "foreach_by_default",
     "in_operators_only",
     "in_place_variant",
     "is_allocation",
     "is_operator",
+    "is_question",
     "is_symbolic",
     "make_view",
     "makes_a_view",
+    "makes_alike",
     "makes_new_tensors",
+    "may_be_in_place",
     "new_fake",
     "new_fake_mode",
     "next_sequence_nr",
@@ -97,6 +114,7 @@ __all__ = [
     "quiet",
     "recognized_attention",
     "replaced_kernels",
+    "resizing_by_symbols",
     "run_symbolic",
     "schema_arguments",
     "sequence_nr",

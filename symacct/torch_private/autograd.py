@@ -56,20 +56,20 @@ _WRITES = {
 }  # fmt: skip
 
 
-@cache
-def _may_write(func: Any) -> bool:
+def may_be_in_place(func: Any) -> bool:
+    """Whether there are places where real tensors get the in-place variant of an operator."""
     return func is aten.add.Tensor or any(func.overloadpacket in packets for packets in _WRITES.values())
 
 
 def in_place_variant(func: Any, args: Any, kwargs: Any, made_by_running_node: Callable[[torch.Tensor], bool]) -> Any:
     """The in-place operator that would run here on real tensors in place of ``func``, or ``func`` itself.
 
+    ``func`` is one that `may_be_in_place`.
+
     Autograd's engine adds gradients into the first one, if that is dense and nobody else holds it; some backward
     formulas, and attention without a fused kernel, write into what they made. Under a dispatch mode, such as
     ours, torch does none of this.
     """
-    if not _may_write(func):
-        return func
     caller = sys._getframe(3)
     if func is aten.add.Tensor and _ATTENTION & {caller.f_code, caller.f_back and caller.f_back.f_code}:
         return aten.add_.Tensor  # a mask to the scores that were just computed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from functools import cache
 from typing import Any
 
 import torch
@@ -65,6 +67,84 @@ def make_view(
         elem = torch.empty((0,), dtype=dtype, device="meta")
         elem.set_(base.untyped_storage(), offset, size, stride)
     return _wrapped(mode, elem, base.fake_device)
+
+
+def fake_of_real(tensor: torch.Tensor, mode: FakeTensorMode) -> FakeTensor:
+    """The fake tensor in place of a real one, the same one each time; real ones on one storage have fake ones on one.
+
+    torch does that in some ten times as long, so it is asked only where a tensor is not plain.
+    """
+    known = mode.__dict__.setdefault("_symacct_converted", {})
+    key = id(tensor)
+    found = known.get(key)
+    if found is not None and found[0]() is tensor:
+        made: FakeTensor = found[1]
+        return made
+    if not _is_plain(tensor):
+        return mode.from_tensor(tensor)
+    made = copy_fake(tensor, mode)  # type: ignore[assignment]
+    known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), made)
+    return made
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a dense leaf that has its storage for itself."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and tensor.is_leaf
+        and tensor.grad is None
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.is_inference())
+        and tensor.storage_offset() == 0
+        and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
+        and _storage_holders(tensor) == _one_holder()
+    )
+
+
+def _storage_holders(tensor: torch.Tensor) -> int:
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+@cache
+def _one_holder() -> int:
+    with no_dispatch():
+        return _storage_holders(torch.empty(1))
+
+
+class Pattern:
+    """What a fake tensor looks like, to make more like it without computing with its sizes again.
+
+    It holds a tensor of its own, so that it keeps no storage of the program alive.
+    """
+
+    __slots__ = ("device", "dtype", "elem", "offset", "room", "size", "stride")
+
+    def __init__(self, tensor: FakeTensor) -> None:
+        self.size, self.stride, self.offset = tuple(tensor.size()), tuple(tensor.stride()), tensor.storage_offset()
+        self.dtype, self.device = tensor.dtype, tensor.fake_device
+        self.room = tensor.untyped_storage().nbytes()
+        self.elem: torch.Tensor | None = None  # made when a second one is wanted
+
+    def new(self, mode: FakeTensorMode) -> FakeTensor:
+        """A tensor like it on a storage of its own."""
+        with no_dispatch():
+            return self._on(mode, torch.empty((self.room,), dtype=torch.uint8, device="meta"))
+
+    def view(self, mode: FakeTensorMode, base: FakeTensor) -> FakeTensor:
+        """A tensor like it on the storage of another."""
+        with no_dispatch():
+            return self._on(mode, base)
+
+    def _on(self, mode: FakeTensorMode, owner: torch.Tensor) -> FakeTensor:
+        if self.elem is None:
+            storage = torch.empty((self.room,), dtype=torch.uint8, device="meta").untyped_storage()
+            self.elem = torch.empty((0,), dtype=self.dtype, device="meta")
+            self.elem.set_(storage, self.offset, self.size, self.stride)
+            self.elem.is_contiguous()  # is found out once, and then copied
+        elem = self.elem.data  # has a version of its own, which a detached one would share
+        torch._functionalize_unsafe_set(elem, owner)
+        return _wrapped(mode, elem, self.device)
 
 
 def is_symbolic(tensor: torch.Tensor) -> bool:

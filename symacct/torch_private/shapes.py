@@ -19,6 +19,7 @@ from symacct.assumptions import current
 from symacct.torch_private.cuda_shapes import CUDA_SHAPES, described, is_narrow
 from symacct.torch_private.fake import make_view, new_fake
 from symacct.torch_private.operators import schema_arguments
+from symacct.torch_private.quick_shapes import quick_shape
 
 aten = torch.ops.aten
 
@@ -50,9 +51,9 @@ def run_symbolic(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any
     if described and func in CUDA_SHAPES:
         with mode:
             return CUDA_SHAPES[func](*args, **kwargs)
-    if func in _QUICK:
-        with mode:
-            return _as_kernels_do(mode, func, args, _QUICK[func](*args, **kwargs))
+    result = quick_shape(mode, func, args, kwargs)
+    if result is not NotImplemented:
+        return _as_kernels_do(mode, func, args, result)
     python = _SHAPES.get(func) or meta_table.get(func) or decomposition_table.get(func) or _shape_by_lists(func)
     try:
         with sym.taking() as taken:
@@ -167,13 +168,14 @@ def specialize_shape(tensor: torch.Tensor) -> None:
             sym.specialize(size.node.dim)
 
 
-def answer_about(func: Any, args: Any) -> tuple[bool, Any]:
-    """Whether an "operator" is only a question about a tensor's sizes or device, and the answer to it."""
-    if func is torch.ops.prim.device.default:
-        return True, args[0].fake_device
-    if func in _DISPATCH_META_HANDLERS:
-        return True, _DISPATCH_META_HANDLERS[func](args)  # type: ignore[no-untyped-call]
-    return False, None
+def is_question(func: Any) -> bool:
+    """Whether an "operator" only asks for a tensor's sizes or device."""
+    return func in _DISPATCH_META_HANDLERS
+
+
+def answer_about(func: Any, args: Any) -> Any:
+    """The answer to such a question."""
+    return _DISPATCH_META_HANDLERS[func](args)  # type: ignore[no-untyped-call]
 
 
 def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
@@ -207,29 +209,10 @@ def _upsample_backward(grad_output: Any, output_size: Any, input_size: Any, *_: 
     return grad_output.new_empty(list(input_size))
 
 
-def _batch_norm(input: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any) -> Any:
-    """Results of batch normalization: like the input, and the batch's statistics, which there are in training only."""
-    statistics = (input.new_empty(input.shape[1] if training else 0) for _ in range(2))
-    return (torch.empty_like(input), *statistics)
-
-
-def _batch_norm_backward(grad: Any, input: Any, weight: Any, *rest: Any) -> Any:
-    """Gradients of batch normalization, None for those that are not wanted."""
-    wanted = rest[-1]
-    like = input if weight is None else weight
-    parameters = (like.new_empty(input.shape[1]) if each else None for each in wanted[1:])
-    return (torch.empty_like(input) if wanted[0] else None, *parameters)
-
-
 def _is_whole(tensor: Any) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex())
 
 
-# Shape functions in place of torch's own, which run a decomposition of some dozen operators.
-_QUICK: dict[Any, Callable[..., Any]] = {
-    aten.native_batch_norm.default: _batch_norm,
-    aten.native_batch_norm_backward.default: _batch_norm_backward,
-}
 # Shape functions where torch has none that takes symbolic sizes.
 _SHAPES: dict[Any, Callable[..., Any]] = {
     aten._grouped_mm.default: _grouped_mm,
@@ -239,3 +222,6 @@ _SHAPES: dict[Any, Callable[..., Any]] = {
 for _mode in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d"):
     _SHAPES[getattr(torch.ops.aten, f"upsample_{_mode}").default] = _upsample
     _SHAPES[getattr(torch.ops.aten, f"upsample_{_mode}_backward").default] = _upsample_backward
+for _mode in ("nearest_exact1d", "nearest_exact2d", "nearest_exact3d", "bilinear2d_aa", "bicubic2d_aa"):
+    _SHAPES[getattr(torch.ops.aten, f"_upsample_{_mode}").default] = _upsample
+    _SHAPES[getattr(torch.ops.aten, f"_upsample_{_mode}_backward").default] = _upsample_backward

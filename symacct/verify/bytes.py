@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from symacct.account import Account
-from symacct.calls import bind_arguments, schema_of
+from symacct.calls import bind_arguments, operator_of
 from symacct.record import Node, Value
 from symacct.rule import Rules
 from symacct.verify.allocations import courses
@@ -93,7 +93,7 @@ def _of_operands(call: Called, node: Node, expected: Expected) -> tuple[int, int
     """Bytes of a call's distinct operands, and of those that it writes in place."""
     regions: dict[object, int] = {}
     in_place: dict[object, int] = {}
-    mutated = schema_of(node.func).mutated
+    mutated = operator_of(node.func).mutated
     for (name, value), operand in zip(expected.named(node), call.operands, strict=False):
         if isinstance(value, Value):  # a number is passed along with the call
             region = (value.layout, value.storage)

@@ -1,0 +1,313 @@
+"""Shapes of common operators without asking torch, which takes some hundred times as long to say the same.
+
+Each function answers the plain case, where sizes match as they are written, and leaves all else, errors too, to
+torch by giving ``NotImplemented``. Nothing here compares sizes in a way that would become an assumption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from symacct.torch_private.fake import make_view, new_fake
+
+aten = torch.ops.aten
+Sizes = Sequence[Any]
+
+
+def quick_shape(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an operator as a fake tensor, or several, or ``NotImplemented``."""
+    function = _QUICK.get(func)
+    return NotImplemented if function is None else function(mode, *args, **kwargs)
+
+
+# -- sizes ---------------------------------------------------------------------------------
+
+
+def _expr(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two sizes are written alike."""
+    return bool(_expr(a) == _expr(b))
+
+
+def _product(sizes: Sizes) -> Any:
+    result: Any = 1
+    for size in sizes:
+        result = result * size
+    return result
+
+
+def _strides(sizes: Sizes) -> tuple[Any, ...]:
+    """Those of a contiguous tensor that is not empty."""
+    strides: list[Any] = []
+    step: Any = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether a tensor is contiguous, as its strides are written, and not empty."""
+    sizes = tensor.size()
+    return all(map(_same, tensor.stride(), _strides(sizes))) and not any(_same(n, 0) for n in sizes)
+
+
+def _made(mode: FakeTensorMode, like: Any, sizes: Sizes) -> Any:
+    return new_fake(mode, tuple(sizes), _strides(sizes), like.dtype, like.fake_device)
+
+
+def _is_wide(*tensors: Any) -> bool:
+    """Whether all are of one dtype that kernels compute in, so that no result has another."""
+    return tensors[0].dtype in (torch.float32, torch.float64) and len({t.dtype for t in tensors}) == 1
+
+
+# -- views ---------------------------------------------------------------------------------
+
+
+def _viewed(mode: FakeTensorMode, tensor: Any, sizes: Sizes, strides: Sizes) -> Any:
+    return make_view(mode, tensor, tuple(sizes), tuple(strides), tensor.storage_offset(), tensor.dtype)
+
+
+def _view(mode: FakeTensorMode, tensor: Any, sizes: Any) -> Any:
+    sizes = list(sizes)
+    if len(sizes) == tensor.dim() and all(map(_same, sizes, tensor.size())) and not any(_same(n, 1) for n in sizes):
+        return _viewed(mode, tensor, sizes, tensor.stride())
+    if not _is_plain(tensor):
+        return NotImplemented
+    open_at = [i for i, size in enumerate(sizes) if _same(size, -1)]
+    whole = _product(tensor.size())
+    rest = _product([size for i, size in enumerate(sizes) if i not in open_at])
+    if len(open_at) > 1 or _same(rest, 0):
+        return NotImplemented
+    if open_at:
+        quotient = _quotient(whole, rest)
+        if quotient is None:
+            return NotImplemented
+        sizes[open_at[0]] = quotient
+    elif not _same(whole, rest):
+        return NotImplemented
+    return _viewed(mode, tensor, sizes, _strides(sizes))
+
+
+def _quotient(whole: Any, part: Any) -> Any:
+    """A product of sizes divided by another, where that leaves a product of sizes; else None."""
+    if not isinstance(whole, torch.SymInt):
+        return None if isinstance(part, torch.SymInt) or whole % part else whole // part
+    left = _expr(whole) / _expr(part)
+    numerator, denominator = left.as_numer_denom()
+    return whole // part if denominator == 1 and numerator.is_integer else None
+
+
+def _detached(mode: FakeTensorMode, tensor: Any) -> Any:
+    return _viewed(mode, tensor, tensor.size(), tensor.stride())
+
+
+def _transposed(mode: FakeTensorMode, tensor: Any, a: int, b: int) -> Any:
+    order = list(range(tensor.dim()))
+    if not order:
+        return NotImplemented
+    order[a], order[b] = order[b], order[a]
+    return _permuted(mode, tensor, order)
+
+
+def _permuted(mode: FakeTensorMode, tensor: Any, order: Sequence[int]) -> Any:
+    sizes, strides = tensor.size(), tensor.stride()
+    return _viewed(mode, tensor, [sizes[i] for i in order], [strides[i] for i in order])
+
+
+def _matrix_transposed(mode: FakeTensorMode, tensor: Any) -> Any:
+    return _permuted(mode, tensor, (1, 0)) if tensor.dim() == 2 else NotImplemented
+
+
+def _expanded(mode: FakeTensorMode, tensor: Any, sizes: Any, implicit: bool = False) -> Any:
+    """As ATen's ``inferExpandGeometry`` has it: what is repeated has stride 0."""
+    own, steps = tensor.size(), tensor.stride()
+    if not own:
+        return NotImplemented
+    new = len(sizes) - len(own)
+    wanted, strides = list(sizes), [0] * len(sizes)
+    for i in reversed(range(len(sizes))):
+        size = own[i - new] if i >= new else 1
+        strides[i] = steps[i - new] if i >= new else wanted[i + 1] * strides[i + 1]
+        if _same(sizes[i], -1) and i >= new:
+            wanted[i] = size
+        elif not _same(sizes[i], size):
+            if not _same(size, 1) or _same(sizes[i], -1):
+                return NotImplemented
+            strides[i] = 0
+    return _viewed(mode, tensor, wanted, strides)
+
+
+# -- products, and what looks like an operand -------------------------------------------------
+
+
+def _mm(mode: FakeTensorMode, a: Any, b: Any) -> Any:
+    if a.dim() != 2 or b.dim() != 2 or a.dtype is not b.dtype or not _same(a.size(1), b.size(0)):
+        return NotImplemented
+    return _made(mode, a, (a.size(0), b.size(1)))
+
+
+def _addmm(mode: FakeTensorMode, bias: Any, a: Any, b: Any, **scales: Any) -> Any:
+    made = _mm(mode, a, b)
+    fits = bias.dim() == 1 and bias.dtype is a.dtype and _same(bias.size(0), b.size(-1))
+    return made if fits else NotImplemented
+
+
+def _bmm(mode: FakeTensorMode, a: Any, b: Any) -> Any:
+    if a.dim() != 3 or b.dim() != 3 or a.dtype is not b.dtype or not _same(a.size(2), b.size(1)):
+        return NotImplemented
+    return _made(mode, a, (a.size(0), a.size(1), b.size(2))) if _same(a.size(0), b.size(0)) else NotImplemented
+
+
+_NO_OPTIONS = (None, torch.preserve_format, torch.contiguous_format, torch.strided, False)
+
+
+def _alike(mode: FakeTensorMode, tensor: Any, *_: Any, **options: Any) -> Any:
+    """Of any dtype, as what copies or masks is."""
+    if not all(any(o is each for each in _NO_OPTIONS) for o in options.values()) or not _is_plain(tensor):
+        return NotImplemented
+    return _made(mode, tensor, tensor.size())
+
+
+def _cloned(mode: FakeTensorMode, tensor: Any, memory_format: Any = None) -> Any:
+    if memory_format is torch.contiguous_format and not any(_same(n, 0) for n in tensor.size()):
+        return _made(mode, tensor, tensor.size())
+    return _alike(mode, tensor, memory_format=memory_format)
+
+
+def _like_first(mode: FakeTensorMode, tensor: Any, *options: Any, dtype: Any = None, **more: Any) -> Any:
+    """Of floats: what gives floats of others, or is told a dtype, is left to torch."""
+    converted = dtype is not None or any(isinstance(o, torch.dtype) for o in options)
+    return _alike(mode, tensor) if tensor.is_floating_point() and not converted else NotImplemented
+
+
+def _like_both(mode: FakeTensorMode, a: Any, b: Any, *_: Any, **__: Any) -> Any:
+    """Of two floats that look alike."""
+    alike = a.dtype is b.dtype and _is_plain(b) and a.dim() == b.dim() and all(map(_same, a.size(), b.size()))
+    return _like_first(mode, a) if alike else NotImplemented
+
+
+def _softmax(mode: FakeTensorMode, tensor: Any, axis: int, other: Any = False) -> Any:
+    return _like_first(mode, tensor) if other is False else NotImplemented
+
+
+def _softmax_backward(mode: FakeTensorMode, grad: Any, output: Any, axis: int, dtype: Any) -> Any:
+    return _like_both(mode, grad, output) if dtype is grad.dtype else NotImplemented
+
+
+def _sum(mode: FakeTensorMode, tensor: Any, axes: Any, keepdim: bool = False, dtype: Any = None) -> Any:
+    if not axes or dtype is not None or not tensor.is_floating_point() or not _is_plain(tensor):
+        return NotImplemented
+    gone = {axis % tensor.dim() for axis in axes} if tensor.dim() else set()
+    kept = [1 if i in gone else n for i, n in enumerate(tensor.size()) if keepdim or i not in gone]
+    return _made(mode, tensor, kept)
+
+
+# -- normalization ------------------------------------------------------------------------------
+
+
+def _layer_norm(mode: FakeTensorMode, tensor: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    if not _is_wide(tensor, *(t for t in (weight, bias) if t is not None)) or not _is_plain(tensor):
+        return NotImplemented
+    outer = tensor.dim() - len(shape)
+    if not all(map(_same, tensor.size()[outer:], shape)):
+        return NotImplemented
+    statistics = (*tensor.size()[:outer], *(1 for _ in shape))
+    return (_made(mode, tensor, tensor.size()), _made(mode, tensor, statistics), _made(mode, tensor, statistics))
+
+
+def _layer_norm_backward(
+    mode: FakeTensorMode, grad: Any, tensor: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, wanted: Any
+) -> Any:
+    if not _is_wide(grad, tensor, mean, *(t for t in (weight, bias) if t is not None)) or not _is_plain(tensor):
+        return NotImplemented
+    made = zip((tensor, weight, bias), wanted, strict=True)
+    return tuple(_made(mode, t, t.size()) if each and t is not None else None for t, each in made)
+
+
+def _batch_norm(
+    mode: FakeTensorMode, tensor: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
+) -> Any:
+    """Like the input, and the batch's statistics, which there are in training only."""
+    if not _is_wide(tensor, *(t for t in (weight, bias) if t is not None)) or not _is_plain(tensor):
+        return NotImplemented
+    size = tensor.size(1) if training else 0
+    return (_made(mode, tensor, tensor.size()), _made(mode, tensor, (size,)), _made(mode, tensor, (size,)))
+
+
+def _batch_norm_backward(mode: FakeTensorMode, grad: Any, tensor: Any, weight: Any, *rest: Any) -> Any:
+    if not _is_wide(grad, tensor, *(() if weight is None else (weight,))) or not _is_plain(tensor):
+        return NotImplemented
+    wanted = rest[-1]
+    parameters = (_made(mode, tensor, (tensor.size(1),)) if each else None for each in wanted[1:])
+    return (_made(mode, tensor, tensor.size()) if wanted[0] else None, *parameters)
+
+
+def _group_norm(
+    mode: FakeTensorMode, tensor: Any, weight: Any, bias: Any, N: Any, C: Any, HxW: Any, group: Any, eps: float
+) -> Any:
+    if not _is_wide(tensor, *(t for t in (weight, bias) if t is not None)) or not _is_plain(tensor):
+        return NotImplemented
+    statistics = (N, group)
+    return (_made(mode, tensor, tensor.size()), _made(mode, tensor, statistics), _made(mode, tensor, statistics))
+
+
+# -- creation -------------------------------------------------------------------------------------
+
+
+def _empty(
+    mode: FakeTensorMode, sizes: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None, memory_format: Any = None,
+) -> Any:  # fmt: skip
+    plain = layout in (None, torch.strided) and memory_format in (None, torch.contiguous_format)
+    if not plain or device is None or torch.device(device).type != "cpu" or any(_same(n, 0) for n in sizes):
+        return NotImplemented
+    return new_fake(mode, tuple(sizes), _strides(sizes), dtype or torch.get_default_dtype(), torch.device("cpu"))
+
+
+_QUICK: dict[Any, Callable[..., Any]] = {
+    aten.view.default: _view,
+    aten._unsafe_view.default: _view,
+    aten.transpose.int: _transposed,
+    aten.permute.default: _permuted,
+    aten.t.default: _matrix_transposed,
+    aten.expand.default: _expanded,
+    aten.mm.default: _mm,
+    aten.addmm.default: _addmm,
+    aten.bmm.default: _bmm,
+    aten.detach.default: _detached,
+    aten.tril.default: _alike,
+    aten.triu.default: _alike,
+    aten.clone.default: _cloned,
+    aten.pow.Tensor_Scalar: _like_first,
+    aten.empty_like.default: _alike,
+    aten.zeros_like.default: _alike,
+    aten.ones_like.default: _alike,
+    aten.gelu_backward.default: _like_both,
+    aten.tanh_backward.default: _like_both,
+    aten.silu_backward.default: _like_both,
+    aten.gelu.default: _like_first,
+    aten.silu.default: _like_first,
+    aten.tanh.default: _like_first,
+    aten._safe_softmax.default: _like_first,
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _softmax,
+    aten._softmax_backward_data.default: _softmax_backward,
+    aten._log_softmax_backward_data.default: _softmax_backward,
+    aten.sum.dim_IntList: _sum,
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_layer_norm_backward.default: _layer_norm_backward,
+    aten.native_batch_norm.default: _batch_norm,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.native_group_norm.default: _group_norm,
+    aten.empty.memory_format: _empty,
+    aten.zeros.default: _empty,
+    aten.ones.default: _empty,
+}
