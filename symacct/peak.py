@@ -13,7 +13,9 @@ import math
 import operator
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations, compress
 from typing import Any
 
 import sympy
@@ -46,12 +48,13 @@ class Space:
         """
         front = _front(vectors)
         kept = [front[i] for i in self._winners([vectors[i] for i in front])]
+        compared = dict(zip(front, _without_repeats([vectors[i] for i in front]), strict=True))
         added: list[int] = []
         for i in _from_both_ends(sorted(front)):  # equal layers lie between the first and the last of them
-            if i not in kept and not _covered(vectors[i], [vectors[k] for k in (*kept, *added)]):
+            if i not in kept and not _covered(compared[i], [compared[k] for k in (*kept, *added)]):
                 added.append(i)
         for i in tuple(added):
-            if _covered(vectors[i], [vectors[k] for k in (*kept, *added) if k != i]):
+            if _covered(compared[i], [compared[k] for k in (*kept, *added) if k != i]):
                 added.remove(i)
         return sorted(kept + added)
 
@@ -59,14 +62,12 @@ class Space:
         """The vectors that are the largest for some of a fixed set of sizes."""
         rng = random.Random(0)
         bases = {base: None for monomial in self.monomials for base, _ in monomial}
-        columns = [[float(v[i]) for v in vectors] for i in range(len(self.monomials))]
+        rows = [list(map(float, vector)) for vector in vectors]
         found: dict[int, None] = {}
         for _ in range(_SAMPLES):
             at = {base: 10 ** rng.uniform(0, 5) for base in bases} | {_OPPOSITE: 0}
-            sums = [0.0] * len(vectors)
-            for monomial, column in zip(self.monomials, columns, strict=True):
-                weight = math.prod(at[base] ** power for base, power in monomial)
-                sums = [s + weight * c for s, c in zip(sums, column, strict=True)]
+            weights = [math.prod(at[base] ** power for base, power in monomial) for monomial in self.monomials]
+            sums = [sum(map(operator.mul, weights, row)) for row in rows]
             found[max(range(len(sums)), key=sums.__getitem__)] = None
         return sorted(found)
 
@@ -81,6 +82,16 @@ def _front(vectors: Sequence[Vector]) -> list[int]:
     return front
 
 
+def _without_repeats(vectors: Sequence[Vector]) -> list[Vector]:
+    """The vectors without parts that rise and fall with an earlier part, or do not differ: they compare the same."""
+    columns: dict[Vector, Vector] = {}
+    for column in zip(*vectors, strict=True):
+        low, high = min(column), max(column)
+        if low < high:
+            columns.setdefault(tuple(Fraction(value - low, high - low) for value in column), column)
+    return list(zip(*columns.values(), strict=True)) or [()] * len(vectors)
+
+
 def _from_both_ends(items: list[int]) -> list[int]:
     """The first, the last, the second, the last but one, ..."""
     half = (len(items) + 1) // 2
@@ -88,28 +99,35 @@ def _from_both_ends(items: list[int]) -> list[int]:
 
 
 def _covered(vector: Vector, others: Sequence[Vector]) -> bool:
-    """Whether a vector is nowhere above a mixture of two others."""
-    return any(_mixes(vector, a, b) for i, a in enumerate(others) for b in others[i + 1 :])
+    """Whether a vector is nowhere above a mixture of two others, where none of these alone is as large everywhere."""
+    pairs = combinations([_Gap.between(vector, other) for other in others], 2)
+    return any(not (a.falls & ~b.rises or b.falls & ~a.rises) and _mix(a, b) for a, b in pairs)
 
 
-def _mixes(vector: Vector, a: Vector, b: Vector) -> bool:
-    """Whether t*a + (1 - t)*b >= vector for one t between 0 and 1, in exact numbers."""
-    low, high = (0, 1), (1, 1)  # bounds of t as (numerator, denominator)
-    for wanted, x, y in zip(vector, a, b, strict=True):
-        if wanted > x and wanted > y:
-            return False
-        slope, gap = x - y, wanted - y
-        if slope > 0:
-            if gap * low[1] > low[0] * slope:
-                low = (gap, slope)
-        elif slope < 0:
-            if gap * high[1] > high[0] * slope:  # gap/slope < high, both sides times -slope * high[1]
-                high = (-gap, -slope)
-        elif gap > 0:
-            return False
-        if low[0] * high[1] > high[0] * low[1]:
-            return False
-    return True
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """What leads from one vector to another, with the parts that fall and those that rise as bits of numbers."""
+
+    parts: Vector
+    falling: list[int]
+    falls: int
+    rises: int
+
+    @staticmethod
+    def between(vector: Vector, other: Vector) -> _Gap:
+        parts = tuple(map(operator.sub, other, vector))
+        falls, rises = bytes([part < 0 for part in parts]), bytes([part > 0 for part in parts])
+        falling = list(compress(range(len(parts)), falls))
+        return _Gap(parts, falling, int.from_bytes(falls, "little"), int.from_bytes(rises, "little"))
+
+
+def _mix(a: _Gap, b: _Gap) -> bool:
+    """Whether ``a + r*b`` is nowhere negative for one r > 0, in exact numbers. Where one falls, the other rises."""
+    above, below = 0, 1  # r is at least above/below
+    for n in a.falling:
+        if -a.parts[n] * below > above * b.parts[n]:
+            above, below = -a.parts[n], b.parts[n]
+    return all(above * -b.parts[n] <= below * a.parts[n] for n in b.falling)
 
 
 # -- monomials ---------------------------------------------------------------------

@@ -62,6 +62,15 @@ def test_what_lies_between_two_moments_goes():
     assert len(kept([*layers, 30 * B * D + 30 * D**2])) == 3
 
 
+def test_mixtures_are_exact():
+    """What lies on the line between two moments goes, what is a little above it stays."""
+    assert kept([9 * B, 9 * D, 6 * B + 3 * D]) == [9 * B, 9 * D]
+    assert len(kept([900 * B + 9, 900 * D + 9, 601 * B + 300 * D])) == 3
+    assert len(kept([900 * B + 9, 900 * D + 9, 600 * B + 301 * D])) == 3
+    assert kept([9 * B + L, 9 * D + L, 5 * B + 4 * D + L]) == [9 * B + L, 9 * D + L]
+    assert len(kept([9 * B + L, 9 * D, 5 * B + 4 * D + L])) == 3
+
+
 def test_a_size_that_is_rounded_up_counts_as_a_size():
     """``-(-n // b)`` is not a negative number of blocks."""
     up = -sympy.floor(-B / 256)

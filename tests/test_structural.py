@@ -359,6 +359,37 @@ def test_layers_that_are_alike_from_some_depth_on():
     assert account.at(N=2, B=5, D=8).params == 2 * 64 + 8
 
 
+def test_what_was_traced_in_vain_is_not_traced_again(monkeypatch):
+    """Depths below the least are there already where looking for the formulas came by them."""
+
+    def model(D, N):
+        return nn.Sequential(*(nn.Linear(D, D) if i else nn.Linear(D, D, bias=N > 2) for i in range(N)))
+
+    account = sa.trace(sa.build(model, depth="N"), "B D", check=False)
+
+    def run_step(*args, **options):
+        raise AssertionError("the program ran again")
+
+    monkeypatch.setattr("symacct.tracing.run_step", run_step)
+    assert account.at(N=2, B=5, D=8).params == 2 * 64 + 8
+    with pytest.raises(AssertionError, match="ran again"):
+        account.at(N=1, B=5, D=8)
+
+
+def test_only_the_depth_that_must_begins_later():
+    """Of two depths, the one whose first layers are like the others keeps its least size, and few are traced."""
+
+    def model(D, Ne, Nd):
+        first = [nn.Linear(D, D) for _ in range(Ne)]
+        return nn.Sequential(*first, *(nn.Linear(D, D, bias=i > 0 or Nd > 2) for i in range(Nd)))
+
+    account = sa.trace(sa.build(model, depth="Ne Nd"), "B D")
+    assert {"Ne >= 2", "Nd >= 3"} <= set(map(str, account.assumptions))
+    assert account.params == sympy.expand((symbol("Ne") + symbol("Nd")) * (D**2 + D))
+    plain = sa.trace(sa.build(lambda D: model(D, 2, 5)), "B D", check=False)
+    same(account, plain, {"B": 9, "D": 50}, {"Ne": 2, "Nd": 5})
+
+
 def test_names_that_are_no_dims():
     """A depth or a structural dim that is not there is an error that names it."""
     with pytest.raises(DimError, match="depth 'M' is none of the builder's dims D, K, N"):

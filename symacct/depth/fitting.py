@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import sympy
@@ -67,11 +67,10 @@ class Lattice:
 
     def difference(self, values: Mapping[Offset, Sequence[Any]], offset: Offset) -> list[Any]:
         """The mixed forward difference of an order given by ``offset``, at the base, of vectors of numbers."""
-        weighted = [(weight, values[below]) for below, weight in _weights(offset)]
-        return [
-            sum(w * v for (w, _), v in zip(weighted, column, strict=True))
-            for column in zip(*(v for _, v in weighted), strict=True)
-        ]
+        total = [0] * len(values[offset])
+        for below, weight in _weights(offset):
+            total = [t + weight * value for t, value in zip(total, values[below], strict=True)]
+        return total
 
     def _differences(self, terms: Mapping[Offset, _Terms], offset: Offset) -> dict[Any, Any]:
         """The same, of every coefficient of a sum."""
@@ -85,14 +84,29 @@ class Lattice:
 def _terms(value: Any) -> _Terms:
     if not isinstance(value, sympy.Basic):
         return {sympy.Integer(1): value}
-    return dict(sympy.expand(value).as_coefficients_dict())
+    total: dict[Any, Any] = {}
+    for term in sympy.Add.make_args(value):
+        number, rest = term.as_coeff_Mul()
+        for monomial, coefficient in _expanded(rest):
+            total[monomial] = total.get(monomial, 0) + number * coefficient
+    return total
 
 
-def _weights(offset: Offset) -> Iterator[tuple[Offset, int]]:
+@lru_cache(maxsize=10_000)
+def _expanded(product: sympy.Expr) -> tuple[tuple[Any, Any], ...]:
+    """Monomials with coefficients: at the points of a lattice sums are of the same products, with other numbers."""
+    return tuple(sympy.expand(product).as_coefficients_dict().items())
+
+
+@lru_cache(maxsize=1_000)
+def _weights(offset: Offset) -> tuple[tuple[Offset, int], ...]:
     """The points that a mixed forward difference is made of, with their weights."""
-    for below in itertools.product(*(range(n + 1) for n in offset)):
-        sign = (-1) ** (sum(offset) - sum(below))
-        yield below, sign * math.prod(math.comb(n, k) for n, k in zip(offset, below, strict=True))
+    points = itertools.product(*(range(n + 1) for n in offset))
+    return tuple((below, math.prod(map(_signed, offset, below))) for below in points)
+
+
+def _signed(n: int, k: int) -> int:
+    return -math.comb(n, k) if (n - k) % 2 else math.comb(n, k)
 
 
 def _binomial(x: sympy.Expr, k: int) -> sympy.Expr:

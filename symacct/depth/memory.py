@@ -16,7 +16,7 @@ from typing import Any
 import sympy
 
 from symacct.algebra import evaluate
-from symacct.cost import Size
+from symacct.cost import Call, Size
 from symacct.depth.fitting import Lattice, Offset
 from symacct.depth.skeleton import Skeleton
 from symacct.dim import check_size
@@ -221,16 +221,17 @@ def _sums(timeline: Timeline, space: Space) -> list[tuple[Moment, Any, Vector, b
     formulas = timeline.storages.formulas
     rows = list(timeline.sums([space.vectors[f] for f in formulas]))
     peaks = {moment.position for moment, _ in rising(rows)}
-    return [(moment, _label(moment, timeline), vector, moment.position in peaks) for moment, vector, _, _ in rows]
+    does = [_does(call) for call in timeline.storages.record.calls]
+    return [
+        (moment, moment.node and (moment.phase, does[moment.node.call]), vector, moment.position in peaks)
+        for moment, vector, _, _ in rows
+    ]
 
 
-def _label(moment: Moment, timeline: Timeline) -> Any:
-    """What a node does, and the dims of its results: alike at all depths, whatever the numbers in their shapes."""
-    if moment.node is None:
-        return None
-    call = timeline.storages.record.calls[moment.node.call]
+def _does(call: Call) -> Any:
+    """What a call does, and the dims of its results: alike at all depths, whatever the numbers in their shapes."""
     dims = (tuple(frozenset(getattr(n, "free_symbols", ())) for n in t.shape) for t in call.outputs)
-    return moment.phase, call.op, tuple(dict.fromkeys(dims))
+    return call.op, tuple(dict.fromkeys(dims))
 
 
 def _picks(lattice: Lattice, lines: Sequence[Sequence[Vector]]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ import sympy
 from symacct.account import FIGURES, Account
 from symacct.algebra import evaluate
 from symacct.assumptions import Assumption, settle
+from symacct.check import other_sizes
 from symacct.cost import COST_FIELDS, Cost, Size
 from symacct.depth.fitting import Lattice, Offset
 from symacct.depth.memory import DeepMemory
@@ -220,6 +221,9 @@ class StructuralAccount(Account):
 def of_members(base: Mapping[str, int], trace_at: Callable[[Mapping[str, int]], Account]) -> StructuralAccount:
     """The account for all sizes of the dims of ``base``, from accounts at a few, the first of which is ``base``.
 
+    Where it fails, the dims that fail by themselves begin at a larger size in the lattices to come (all, where none
+    does). What was traced in vain is kept for `StructuralAccount.unrolled`.
+
     Raises `StructuralError` where some figure is no polynomial: what, in which module, with which values.
     """
     known: dict[tuple[int, ...], Account] = {}
@@ -231,26 +235,45 @@ def of_members(base: Mapping[str, int], trace_at: Callable[[Mapping[str, int]], 
             known[key] = trace_at(sizes)
         return known[key]
 
+    def again(sizes: Mapping[str, int]) -> Account:
+        return known.get(tuple(sizes.values())) or trace_at(sizes)
+
+    late: set[str] = set()
     failures: list[tuple[int, StructuralError]] = []
     without_peak: StructuralAccount | None = None
     for shift, order in _LATTICES:
-        lattice = Lattice({symbol(name): size + shift for name, size in base.items()}, order)
+        lattice = Lattice({symbol(name): size + shift * (name in late) for name, size in base.items()}, order)
         members = {offset: member(lattice.sizes(offset)) for offset in lattice.offsets}
         try:
-            account = _of_lattice(lattice, members, trace_at)
+            account = _of_lattice(lattice, members, again)
         except StructuralError as error:
             failures.append((order, error))
-            continue
-        if not account.memory.refusal:
-            return account
-        without_peak = without_peak or account
+        else:
+            if not account.memory.refusal:
+                return account
+            without_peak = without_peak or account
+        late |= _failing_alone(lattice, members) or set(base)
     if without_peak is None:
         raise max(failures, key=lambda failure: failure[0])[1]
     return without_peak
 
 
+def _failing_alone(lattice: Lattice, members: Mapping[Offset, Account]) -> set[str]:
+    """Of several dims those that already fail while the others have their least sizes."""
+    failing: set[str] = set()
+    for axis, (dim, size) in enumerate(lattice.base.items() if len(lattice.base) > 1 else ()):
+        alone = {offset[axis : axis + 1]: member for offset, member in members.items() if sum(offset) == offset[axis]}
+        try:
+            refused = bool(_of_lattice(Lattice({dim: size}, lattice.order), alone, None).memory.refusal)
+        except StructuralError:
+            refused = True
+        if refused:
+            failing.add(dim.name)
+    return failing
+
+
 def _of_lattice(
-    lattice: Lattice, members: Mapping[Offset, Account], trace_at: Callable[[Mapping[str, int]], Account]
+    lattice: Lattice, members: Mapping[Offset, Account], trace_at: Callable[[Mapping[str, int]], Account] | None
 ) -> StructuralAccount:
     first = members[lattice.offsets[0]]
     templates = Templates([{node.path for node in member.step.record.nodes} for member in members.values()])
@@ -360,7 +383,9 @@ def proven(
     before = {str(assumption) for assumption in first.assumptions}
     first = checked(first)
     least = account.lattice.sizes(account.lattice.offsets[0])
-    sizes = dict(first.checked[-1] if first.checked else first.trial_sizes)
+    # At a size of 1 eager PyTorch leaves copies out, so a formula of memory may be too high there.
+    usual = [each for each in first.checked if 1 not in each.values()]
+    sizes = dict(usual[-1] if usual else next(other_sizes(first.trial_sizes, first.assumptions), first.trial_sizes))
     sizes |= {name: size + account.lattice.order + 4 + i for i, (name, size) in enumerate(least.items())}
     say("proving at " + _at(sizes))
     _prove(account, run_at(sizes), sizes)
