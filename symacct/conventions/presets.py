@@ -286,8 +286,9 @@ _PRESETS = (
         embedding="one-hot, positions too", head=sympy.Rational(5, 32), pointwise={
             "softmax": 5, "normalisation": 5, "activation": 8, "dropout": 4, "residual": 1,
         },
-        note="The script leaves the hidden size out of one layer norm (X09), and adds the scale of scores and "
-        "the head's softmax; positions are one-hot for every token there.",
+        note="The script leaves the hidden size out of one layer norm (X09), adds the scale of scores, the add of "
+        "positions, the head's softmax and 2*V for the target word, takes its share of the head's hidden layer too, "
+        "and has no bias of the logits; positions are one-hot for every token there.",
     ),
     replace(
         _PAPER, name="eleuther", source="EleutherAI cookbook calc_transformer_flops.py, with its full recompute",

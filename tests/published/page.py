@@ -85,12 +85,10 @@ LATER = (  # ids, what, why not here
     ("N045", "HBM accesses of attention, an order of magnitude", HARDWARE),
     ("N063, N064, N065, N066, N076", "their MFU and days", HARDWARE),
     ("N078, N102, N103", "latency of inference", HARDWARE),
-    ("N081", "totals of ELECTRA's script", "its slips (X09) are in no preset; its rules are in N080's test"),
     ("N082, N083, N084, N085, N086, N087, N088", "training runs: hours, MFU", HARDWARE),
     ("N096, N097, N112, N113", "tensor, sequence and pipeline parallel", PARALLEL),
     ("N107, N108, N109, N110, N111", "collectives", PARALLEL),
     ("N115", "speculative decoding", "expected values, nothing to trace"),
-    ("N121", "the U-Net of Stable Diffusion", "its module is in a package that the tests do not install"),
 )
 
 
