@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from symacct import inference, napkin, reports, roofline
     from symacct.account import Account
     from symacct.assumptions import Assumption
     from symacct.building import build
     from symacct.conventions.presets import Convention
     from symacct.cost import Call, Cost, TensorMeta
+    from symacct.device_file import device_or_file as device
     from symacct.dim import Dim, dims
     from symacct.eight_bit import AdamW8bit
     from symacct.errors import SymacctError
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from symacct.formulas.dominance import elasticities, shares
     from symacct.formulas.growth import asymptotic, collected, leading
     from symacct.formulas.terms import express
+    from symacct.hardware import Device, devices
     from symacct.hf import FromConfig, from_config
+    from symacct.measuring import measure_device
     from symacct.parts import Phase
     from symacct.printing import formula
     from symacct.rule import Rules
@@ -51,6 +55,7 @@ _HOME = {
     "Call": "cost",
     "Convention": "conventions.presets",
     "Cost": "cost",
+    "Device": "hardware",
     "Dim": "dim",
     "FromConfig": "hf",
     "Phase": "parts",
@@ -64,12 +69,19 @@ _HOME = {
     "compile_expressions": "formulas.compiled",
     "crossover": "formulas.crossing",
     "default_rules": "rules",
+    "device": "device_file:device_or_file",
+    "devices": "hardware",
     "dims": "dim",
     "elasticities": "formulas.dominance",
     "express": "formulas.terms",
     "formula": "printing",
     "from_config": "hf",
+    "inference": "inference:*",
     "leading": "formulas.growth",
+    "measure_device": "measuring",
+    "napkin": "napkin:*",
+    "reports": "reports:*",
+    "roofline": "roofline:*",
     "shares": "formulas.dominance",
     "spec": "specs",
     "trace": "tracing",
@@ -81,6 +93,7 @@ __all__ = [
     "Call",
     "Convention",
     "Cost",
+    "Device",
     "Dim",
     "FromConfig",
     "Phase",
@@ -95,12 +108,19 @@ __all__ = [
     "compile_expressions",
     "crossover",
     "default_rules",
+    "device",
+    "devices",
     "dims",
     "elasticities",
     "express",
     "formula",
     "from_config",
+    "inference",
     "leading",
+    "measure_device",
+    "napkin",
+    "reports",
+    "roofline",
     "shares",
     "spec",
     "trace",
@@ -110,7 +130,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'symacct' has no attribute {name!r}")
-    value = getattr(import_module(f"symacct.{_HOME[name]}"), name)
+    module, _, attribute = _HOME[name].partition(":")
+    value = import_module(f"symacct.{module}")
+    if attribute != "*":  # else the module itself
+        value = getattr(value, attribute or name)
     globals()[name] = value
     return value
 

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from symacct.formulas.compiled import Compiled
     from symacct.formulas.dominance import Elasticities, Shares
     from symacct.formulas.terms import Expressed
+    from symacct.hardware import Device
+    from symacct.napkin import Answer, Training
+    from symacct.roofline import Roofline, Utilization
     from symacct.verify import Verification
 
 CONVENTION = (
@@ -418,6 +421,36 @@ class Account:
     def _value(self, expr: Size) -> Size:
         return expr if self.sizes is None else evaluate(expr, self.sizes)
 
+    # -- times, and what fits ---------------------------------------------------------------
+
+    def roofline(self, device: str | Device, tf32: bool = False, level: str = "eager") -> Roofline:
+        """The least time on a device and what limits it, by phase, module and op (`symacct.roofline`).
+
+        ``device``: a name ("h100"), "FILE.toml:NAME", or a `Device`. ``level``: bytes as "eager" runs them, ideally
+        "fused", or "minimal".
+        """
+        from symacct.roofline import roofline
+
+        return roofline(self, device, tf32, level)
+
+    def mfu(self, seconds: Any, device: str | Device, devices: int = 1, **options: Any) -> Utilization:
+        """Model FLOPs utilization of a step that took so long (`symacct.roofline.mfu`)."""
+        from symacct.roofline import mfu
+
+        return mfu(self, seconds, device, devices, **options)
+
+    def solve(self, name: str, /, **conditions_and_sizes: Any) -> Answer:
+        """The largest size of a dim that fits: ``solve("B", peak_bytes="80 GB", L=4096)`` (`symacct.napkin.solve`)."""
+        from symacct.napkin import solve
+
+        return solve(self, name, **conditions_and_sizes)
+
+    def training(self, **options: Any) -> Training:
+        """How long a training takes and what it costs: ``tokens``, ``device``, ``mfu`` ... (`symacct.napkin`)."""
+        from symacct.napkin import training
+
+        return training(self, **options)
+
     # -- other names, and what dominates ---------------------------------------------------
 
     def express(self, **names: Any) -> Expressed:
@@ -463,6 +496,14 @@ class Account:
             raise SpecError(f"form: {form!r} is none of text, markdown, json")
         write = memory_report.to_text if form == "text" else memory_report.to_markdown
         return write(self, depth, top, least)
+
+    def render_report(self, template: str, path: Any = None, **options: Any) -> str:
+        """A report from a Jinja2 template, built in or your own (`symacct.reports.render`); ``path`` also gets it."""
+        from symacct.reports import render, write
+
+        if path is not None:
+            write(path, template, self, **options)
+        return render(template, self, **options)
 
     def plot_memory(self, path: Any = None, step: str = "later") -> Any:
         """The timeline at the account's sizes as a matplotlib figure; ``path`` (.png or .svg) also gets it."""

@@ -14,7 +14,10 @@
     ├── CheckError          a formula that other sizes refute
     │   └── StructuralError     what is no polynomial in a dim that changes the graph
     ├── VerifyError         a real run that cannot be made
-    └── DeviceError         a device that the table does not have, or what it lacks
+    ├── DeviceError         a device that the table does not have, or what it lacks
+    ├── UnitError           an amount that cannot be read, or is of something else
+    ├── QuestionError       a question that no sizes answer
+    └── ReportError         a report that cannot be made: its template, or what it asks for
 
 The message says what is wrong, where, with which sizes, and what to do.
 """
@@ -87,3 +90,15 @@ class VerifyError(SymacctError):
 
 class DeviceError(SymacctError):
     """The table of devices does not have what was asked for."""
+
+
+class UnitError(SymacctError, ValueError):
+    """An amount with a unit cannot be read, or is an amount of something else."""
+
+
+class QuestionError(SymacctError):
+    """A question has no answer: nothing fits, or what is asked does not depend on what may change."""
+
+
+class ReportError(SymacctError):
+    """A report cannot be made: the template, or what it asks for."""

@@ -79,8 +79,8 @@ def outputs_by_seed():
 
 # Files that take minutes: real runs with their clocks, whole published models, the prepared script.
 LONG = {
-    "test_device_check", "test_from_config", "test_memory_measured", "test_published", "test_verify",
-    "test_verify_timing",
+    "test_device_check", "test_from_config", "test_inference", "test_inference_times", "test_measuring",
+    "test_memory_measured", "test_published", "test_reports_builtin", "test_verify", "test_verify_timing",
 }  # fmt: skip
 
 

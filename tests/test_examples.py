@@ -31,4 +31,4 @@ def test_account_of_an_example_is_complete(name, account):
     assert step.unknown == []
     assert step.checked
     assert step.forward.flops != 0
-    assert step.backward.flops != 0
+    assert step.backward.flops != 0 or not step.step.trained

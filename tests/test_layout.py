@@ -47,8 +47,12 @@ ORDER = [
     ["conventions", "depth"],
     ["memory_report"],
     ["plot", "verify"],
+    ["measuring", "roofline"],
+    ["napkin"],
     ["tracing"],
     ["targets", "hf"],
+    ["inference"],
+    ["reports"],
     ["cli"],
     ["__main__"],
 ]
@@ -75,11 +79,37 @@ FORMULAS = [
 ]
 DEPTH = [["fitting", "templates"], ["skeleton"], ["memory"], ["structural"]]
 CONVENTIONS = [["roles"], ["presets"], ["recounting"], ["explaining"]]
-CLI = [["app", "console"], ["step"], ["costs"]]
+CLI = [["app", "console"], ["step"], ["costs", "devices", "questions", "reporting"]]
+ROOFLINE = [
+    ["operands", "kernels"],
+    ["fusing"],
+    ["lifting"],
+    ["bounds"],
+    ["rooflines"],
+    ["thresholds", "utilization", "pictures"],
+]
+NAPKIN = [
+    ["amounts", "growth", "ties", "figures", "activations"],
+    ["admissible", "question", "states", "collectives", "tokens", "optimizers"],
+    ["solving", "moving", "parallel", "training"],
+    ["six", "budgets"],
+]
+INFERENCE = [["bounds", "cached", "cache"], ["attention", "fit", "speculative"], ["result"], ["making", "overview"]]
+REPORTS = [
+    ["dimensions"],
+    ["figures", "mathematics"],
+    ["views"],
+    ["provenance", "forms", "notes"],
+    ["filters", "questions", "faults"],
+    ["environment"],
+    ["rendering"],
+    ["command"],
+]
 HF = [["layout", "reading"], ["sizes", "tasks"], ["found"]]
 # Methods of Account that hand over to what stands to the right of it import that when they are called.
 LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot", "verify", "conventions")}
-LATE |= {("parts", "account")}
+LATE |= {("account", name) for name in ("roofline", "napkin", "reports")}
+LATE |= {("parts", "account"), ("fit", "result")}
 LATE |= {("depth", "verify"), ("depth", "conventions")}
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -115,7 +145,8 @@ def test_imports_point_left(path):
     """No file imports one that stands to its right, in the package and within a package of it."""
     package, _, file = label(path).rpartition(".")
     inner = {"verify": VERIFY, "torch_private": TORCH_PRIVATE, "hf": HF, "formulas": FORMULAS, "depth": DEPTH}
-    inner |= {"conventions": CONVENTIONS, "cli": CLI}
+    inner |= {"conventions": CONVENTIONS, "cli": CLI, "roofline": ROOFLINE, "napkin": NAPKIN}
+    inner |= {"inference": INFERENCE, "reports": REPORTS}
     for order, own, within in ((ORDER, package or file, ""), (inner.get(package), file, f"{package}.")):
         if order is None:
             continue

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from symacct.errors import DimError, SpecError, SymacctError, TargetError, UnknownOpError
+from symacct.errors import (
+    DeviceError,
+    DimError,
+    ReportError,
+    SpecError,
+    SymacctError,
+    TargetError,
+    UnitError,
+    UnknownOpError,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,6 +54,7 @@ def progress() -> Iterator[None]:
 
 @contextmanager
 def errors() -> Iterator[None]:
+    """Turn errors that are meant for people into a line and an exit code."""
     try:
         yield
     except SymacctError as error:
@@ -52,7 +62,17 @@ def errors() -> Iterator[None]:
         raise typer.Exit(_code(error)) from None
 
 
+def writable(path: str) -> str:
+    """Refuse a file that cannot be written before anything takes time."""
+    if path:
+        from symacct.files import must_be_writable
+
+        with errors():
+            must_be_writable(path, path)
+    return path
+
+
 def _code(error: SymacctError) -> int:
     if isinstance(error, UnknownOpError):
         return 3
-    return 2 if isinstance(error, (TargetError, SpecError, DimError)) else 1
+    return 2 if isinstance(error, (TargetError, SpecError, DimError, DeviceError, UnitError, ReportError)) else 1

@@ -78,21 +78,63 @@ def _step(
 
 
 def of_a_step(function: Callable[..., None]) -> Callable[..., None]:
-    """A command whose ``account`` is what `step` makes; it takes the options of `step`, then its own."""
-    shared = inspect.signature(_step).parameters
+    """A command whose ``account`` is what `_step` makes; it takes the options of `_step`, then its own."""
+    return _with_options_of_a_step(function, {})
+
+
+def of_a_step_on(function: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command with times: its ``--device`` is what they are of, ``--kernels`` whose kernels run."""
+    kernels = typer.Option("--kernels", help="Whose kernels run: cpu or cuda (default: those of what is traced)")
+    return _with_options_of_a_step(function, {"device": Annotated[str, kernels]})
+
+
+def of_a_model_on(function: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command whose own argument comes first: the model is ``--model``."""
+    kernels = typer.Option("--kernels", help="Whose kernels run: cpu or cuda (default: those of what is traced)")
+    model = typer.Option("--model", help="FILE.py:NAME or package.module:NAME", metavar="TARGET")
+    return _with_options_of_a_step(function, {"target": Annotated[str, model], "device": Annotated[str, kernels]})
+
+
+def _with_options_of_a_step(function: Callable[..., None], other: dict[str, Any]) -> Callable[..., None]:
+    """``other``: annotations that take the place of `_step`'s own, by parameter; its device is called kernels then.
+
+    Of an option that both have, ``at`` of a command that takes sizes itself, `_step` knows nothing.
+    """
+    shared = dict(inspect.signature(_step).parameters)
     own = {n: p for n, p in inspect.signature(function).parameters.items() if n != "account"}
+    for name, annotation in other.items():
+        shared[name] = shared[name].replace(annotation=annotation)
+    for name in own.keys() & shared.keys() - other.keys():
+        del shared[name]
+    if "device" in other:
+        shared["kernels"] = shared.pop("device").replace(name="kernels")
 
     def command(**given: Any) -> None:
         with errors():
+            options = {name: given.pop(name) for name in shared}
+            if "kernels" in options:
+                options["device"] = options.pop("kernels")
             with progress():
-                account = _step(**{name: given.pop(name) for name in shared})
+                account = _step(**options)
             function(account, **given)
 
-    parameters = {**shared, **own}
+    front = {n: p for n, p in own.items() if "target" in other and p.default is p.empty}
+    parameters = {**front, **shared, **{n: p for n, p in own.items() if n not in front}}
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__annotations__ = {name: p.annotation for name, p in parameters.items()}
-    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    ordered = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters.values()]
+    command.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     return command
+
+
+def account_of(target: str) -> "Account":
+    """The account that a name stands for, or that a function without arguments gives."""
+    from symacct.account import Account
+
+    found = _found(target, False, {}, [])[0]
+    if not isinstance(found, Account):
+        raise TargetError(f"{target} is a {type(found).__name__}, no account and no function that returns one")
+    return found
 
 
 def pairs(text: str) -> dict[str, int]:

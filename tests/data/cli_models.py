@@ -53,6 +53,11 @@ def pick(x):
     return x[x > 0].sum()
 
 
+def attend(x):
+    """Attention of a sequence to itself."""
+    return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
 def squares(y):
     return (y**2).mean()
 

@@ -72,25 +72,6 @@ ELSEWHERE = (  # ids, formula, file, tests
     ("N122", "the scan as a loop, by operator", "test_structural", ("test_a_selective_scan",)),
 )  # fmt: skip
 
-HARDWARE = "a device's rates and time: for the roofline"
-PARALLEL = "several devices: their shares, messages and schedules"
-LATER = (  # ids, what, why not here
-    ("N004", "float formats", "nothing to count"),
-    ("N009, N013, N014", "days of training", HARDWARE),
-    ("N010", "the largest model that fits", "a solver over N025"),
-    ("N012, N032", "thresholds and sizes of data", "nothing to trace"),
-    ("N021, N022, N023, N024", "MFU and peak rates", HARDWARE),
-    ("N034, N038, N039, N042, N043, N114", "ridge points and critical batches", HARDWARE),
-    ("N044", "shares of op classes in BERT, measured", HARDWARE),
-    ("N045", "HBM accesses of attention, an order of magnitude", HARDWARE),
-    ("N063, N064, N065, N066, N076", "their MFU and days", HARDWARE),
-    ("N078, N102, N103", "latency of inference", HARDWARE),
-    ("N082, N083, N084, N085, N086, N087, N088", "training runs: hours, MFU", HARDWARE),
-    ("N096, N097, N112, N113", "tensor, sequence and pipeline parallel", PARALLEL),
-    ("N107, N108, N109, N110, N111", "collectives", PARALLEL),
-    ("N115", "speculative decoding", "expected values, nothing to trace"),
-)
-
 
 def ids_of(text: str) -> list[str]:
     """The ids of "N001, N002"."""
@@ -166,9 +147,9 @@ def page(sections: Iterable[str]) -> str:
         lines.append(f"| {ids} | {prose(formula)} | `tests/{file}.py`: {', '.join(f'`{test}`' for test in tests)} |")
     lines += [
         "", "The 86 pairs of a torchvision model and a crop, each with its multiply-adds and parameters: "
-        "[torchvision.md](torchvision.md).", "", "## Not here", "", "| ids | what | why |", "| --- | --- | --- |",
+        "[torchvision.md](torchvision.md).", "",
+        "Times, devices and several devices, and what errors those notes have: [napkin.md](napkin.md).",
     ]  # fmt: skip
-    lines += [f"| {ids} | {what} | {prose(why)} |" for ids, what, why in LATER]
     return "\n".join([*lines, ""])
 
 
