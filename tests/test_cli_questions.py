@@ -76,7 +76,19 @@ def test_the_largest_size_that_fits():
 def test_training():
     """Days, device-hours and money of a training, with their assumptions."""
     code, out, _ = run(
-        "train", *NET, *AT, "--steps", "1000000", "--device", "h100", "--devices", "8", "--mfu", "0.4", "--price", "$2/h"
+        "train",
+        *NET,
+        *AT,
+        "--steps",
+        "1000000",
+        "--device",
+        "h100",
+        "--devices",
+        "8",
+        "--mfu",
+        "0.4",
+        "--price",
+        "$2/h",
     )
     assert code == 0
     for line in (r"training on 8 H100-SXM5-80GB", r"MFU +40%", r"cost +\$", r"device-hours", r"dense peak"):

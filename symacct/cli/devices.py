@@ -2,7 +2,7 @@
 
 # Annotations are values in this file, not text: typer reads them.
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -107,9 +107,8 @@ def roofline(
     found = made(account, device, tf32, level)
     lines = [found.report(depth)]
     if when:
-        others = {name: size for name, size in (account.sizes or {}).items() if name != when}
-        whole = account.symbolic if account.sizes is not None else account
-        lines.append(str(compute_bound_when(whole, when, device=device, **others)))
+        others: dict[str, Any] = {name: size for name, size in (account.sizes or {}).items() if name != when}
+        lines.append(str(compute_bound_when(made(account.symbolic, device, tf32, level), when, **others)))
     if took:
         lines += [str(measure(account, took, device, devices, tf32=tf32)) for measure in (mfu, hfu)]
     if plot:

@@ -210,10 +210,10 @@ class Inference:
             return bounds.compute_bound_batch(flops, nbytes, chosen, self.dtype, self.batch)
 
         found: dict[str, Size | None] = {}
-        for (path, _), part in self._step._group(lambda node: (node.path, node.op), "forward").items():
+        for name, part in self._step._group(lambda node: f"{node.path} {node.op}", "forward").items():
             # Of products only those with weights move bytes that do not grow with the batch.
             if part.flops != 0 and sympy.expand(part.bytes).as_independent(batch, as_Add=True)[0] != 0:
-                found[path] = solved(part.flops, part.bytes)
+                found[name.partition(" ")[0]] = solved(part.flops, part.bytes)
         whole = self.symbolic
         found["all"] = solved(self._step.forward.flops, whole.read_weight_bytes + whole.cache_bytes)
         return found

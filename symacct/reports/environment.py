@@ -10,7 +10,8 @@ import jinja2
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator
 
-from symacct.reports.faults import Absent, ReportError
+from symacct.errors import ReportError
+from symacct.reports.faults import Absent
 from symacct.reports.filters import filters, joined
 from symacct.reports.forms import Form
 

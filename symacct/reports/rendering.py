@@ -11,11 +11,12 @@ from markupsafe import Markup
 
 from symacct.account import Account
 from symacct.device_file import device_or_file
+from symacct.errors import ReportError
 from symacct.files import must_be_writable, replacing
 from symacct.hardware import Device
 from symacct.inference import Inference
 from symacct.reports.environment import Loader, environment
-from symacct.reports.faults import ReportError, argument, close, explained
+from symacct.reports.faults import argument, close, explained
 from symacct.reports.filters import filters
 from symacct.reports.forms import FORMS, SUFFIXES, Form
 from symacct.reports.notes import foot_lines
