@@ -515,3 +515,25 @@ def test_polynomials_are_exact():
     wanted = sympy.expand(3 * x * y + 2 * x**2 * D - 7 * y + B)
     assert lattice.polynomial(values(wanted)) == wanted
     assert lattice.polynomial(values(x**2 * y)) is None
+
+
+def test_what_does_not_matter_does_not_matter_at_any_depth() -> None:
+    """A comparison that the check found to be without consequence binds no sizes: not of nodes, not below the least."""
+
+    class Asks(nn.Module):
+        def __init__(self, D: int, N: int) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(D, D) for _ in range(N))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.shape[0] > 0
+            self.is_large = x.shape[0] > 500
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    account = sa.trace(sa.build(Asks, depth="N"), "B D")
+    assert not any("B" in str(a) for a in account.assumptions)
+    for N in (1, 2, 3, 9):
+        assert account.at(B=600, D=4, N=N).forward.flops == 2 * 600 * 4 * 4 * N
+        assert len(account.at(B=600, D=4, N=N).nodes) > 0

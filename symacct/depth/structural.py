@@ -56,6 +56,7 @@ class StructuralAccount(Account):
     groups: tuple[Group, ...] = field(default=(), repr=False)
     templates: Templates = field(default_factory=lambda: Templates([[]]), repr=False)
     trace_at: Callable[[Mapping[str, int]], Account] | None = field(default=None, repr=False)
+    immaterial: frozenset[str] = field(default=frozenset(), repr=False)  # assumptions that the check found to be none
 
     # -- what the account is made of -------------------------------------------------------
 
@@ -108,7 +109,7 @@ class StructuralAccount(Account):
             found = of_members(self.lattice.sizes(self.lattice.offsets[0]), trace_at)
         return replace(
             found, sizes=self.sizes, checked=self.checked, assumptions=self.assumptions, trial_sizes=self.trial_sizes,
-            allocator=self.allocator,
+            allocator=self.allocator, immaterial=self.immaterial,
         )  # fmt: skip
 
     def explain(self, first: str | Convention, second: str | Convention) -> Explanation:
@@ -151,12 +152,13 @@ class StructuralAccount(Account):
     def unrolled(self, **structure: int) -> Account:
         """The account at fixed sizes of the dims that change the graph, with nodes, graph and timelines."""
         at, _ = self._parted(structure)
-        for offset, member in self.members.items():
-            if self.lattice.sizes(offset) == at:
-                return member
-        if self.trace_at is None:
+        found = next((member for offset, member in self.members.items() if self.lattice.sizes(offset) == at), None)
+        if found is None and self.trace_at is None:
             raise StructuralError("unrolled(): the account has no program to trace; make it with sa.trace")
-        return self.trace_at(at).with_allocator(self.allocator)
+        if found is None:
+            found = self.trace_at(at).with_allocator(self.allocator)
+        left = tuple(a for a in found.assumptions if str(a) not in self.immaterial)
+        return found if len(left) == len(found.assumptions) else replace(found, assumptions=left)
 
     def _parted(self, sizes: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
         """The sizes of the dims that change the graph (the least where none are given), and those of the others."""
@@ -391,8 +393,9 @@ def proven(
     _prove(account, run_at(sizes), sizes)
     dropped = before - {str(assumption) for assumption in first.assumptions}
     left = settle(replace(a, doubtful=False) for a in account.assumptions if str(a) not in dropped)
+    dropped |= account.immaterial
     checked_at = [{**least, **each} for each in first.checked]
-    return replace(account, checked=(*checked_at, sizes), assumptions=left)
+    return replace(account, checked=(*checked_at, sizes), assumptions=left, immaterial=frozenset(dropped))
 
 
 def _prove(account: StructuralAccount, run: Account, sizes: Mapping[str, int]) -> None:
