@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from symacct.assumptions import current
 from symacct.torch_private.fake import make_view, new_fake
 
 aten = torch.ops.aten
@@ -21,7 +22,18 @@ Sizes = Sequence[Any]
 def quick_shape(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operator as a fake tensor, or several, or ``NotImplemented``."""
     function = _QUICK.get(func)
-    return NotImplemented if function is None else function(mode, *args, **kwargs)
+    if function is None or _have_lost_a_symbol(args):
+        return NotImplemented
+    return function(mode, *args, **kwargs)
+
+
+def _have_lost_a_symbol(args: Any) -> bool:
+    """Whether a size may be of a dim whose symbol ``int(...)`` took: what torch compares it with shows which it is."""
+    scope = current()
+    if scope is None or not scope.lost:
+        return False
+    sizes = [n for a in args for n in (a.size() if isinstance(a, torch.Tensor) else a if type(a) is list else ())]
+    return any(type(n) is int and n > 0 and n % lost == 0 for n in sizes for lost in scope.lost)
 
 
 # -- sizes ---------------------------------------------------------------------------------
