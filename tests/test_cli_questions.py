@@ -38,7 +38,7 @@ def test_roofline(tmp_path):
     """Times and limits by phase, module and op, from which size on it is compute-bound, MFU and HFU, pictures."""
     roof, bars = tmp_path / "roof.png", tmp_path / "time.svg"
     code, out, _ = run(
-        "roofline", *NET, *AT, "--device", "h100", "--tf32", "--when", "B", "--took", "1 ms", "--devices", "2",
+        "roofline", *NET, *AT, "--device", "h100", "--when", "B", "--took", "1 ms", "--devices", "2",
         "--plot", str(roof), "--plot-time", str(bars),
     )  # fmt: skip
     assert code == 0
@@ -47,6 +47,7 @@ def test_roofline(tmp_path):
     assert re.search(r"compute-bound when B > \d+", out)
     assert re.search(r"\nMFU [\d.]+% on 2 x? ?H100-SXM5-80GB", out)
     assert "\nHFU " in out
+    assert "compute-bound at no size of B" in run("roofline", *NET, *AT, "--device", "h100", "--tf32", "--when", "B")[1]
     assert "dense" in out
     assert roof.read_bytes()[:4] == b"\x89PNG"
     assert b"<svg" in bars.read_bytes()
