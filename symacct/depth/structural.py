@@ -153,9 +153,9 @@ class StructuralAccount(Account):
         """The account at fixed sizes of the dims that change the graph, with nodes, graph and timelines."""
         at, _ = self._parted(structure)
         found = next((member for offset, member in self.members.items() if self.lattice.sizes(offset) == at), None)
-        if found is None and self.trace_at is None:
-            raise StructuralError("unrolled(): the account has no program to trace; make it with sa.trace")
         if found is None:
+            if self.trace_at is None:
+                raise StructuralError("unrolled(): the account has no program to trace; make it with sa.trace")
             found = self.trace_at(at).with_allocator(self.allocator)
         left = tuple(a for a in found.assumptions if str(a) not in self.immaterial)
         return found if len(left) == len(found.assumptions) else replace(found, assumptions=left)
