@@ -12,7 +12,6 @@ from symacct.cost import Call, Size, TensorMeta, tensors
 from symacct.torch_private import (
     decomposes,
     is_question,
-    makes_alike,
     may_be_in_place,
     schema_arguments,
     storage_key,
@@ -33,7 +32,6 @@ class Operator:
     is_composite: bool  # nothing but other operators
     may_be_in_place: bool  # where real tensors get its in-place variant
     writes_alike: bool  # arithmetic on its first argument in place, whose shape stays
-    makes_alike: bool  # makes a tensor that looks like its operands, where these look alike
     moves: bool  # gives a tensor another shape
     is_repeatable: bool  # equal shapes give equal shapes, whatever the data
     is_determined: bool  # results are neither random nor uninitialised
@@ -54,19 +52,18 @@ _operators: dict[int, Operator] = {}
 def _read(func: Any) -> Operator:
     arguments = tuple(schema_arguments(func))
     mutated = tuple(name for name, _, written in arguments if written)
-    tags, name = func.tags, str(func)
+    tags, name, question = func.tags, str(func), is_question(func)
     return Operator(
         func=func,
         name=name,
         arguments=tuple(name for name, _, _ in arguments),
         defaults=tuple(default for _, default, _ in arguments),
         mutated=mutated,
-        is_question=is_question(func),
+        is_question=question,
         is_silent=func.namespace in _SILENT,
-        is_composite=not is_question(func) and decomposes(func),
+        is_composite=not question and decomposes(func),
         may_be_in_place=may_be_in_place(func),
         writes_alike=_is_in_place(name, tags) and mutated == tuple(n for n, _, _ in arguments[:1]),
-        makes_alike=makes_alike(func),
         moves=torch.Tag.inplace_view in tags,
         is_repeatable=torch.Tag.dynamic_output_shape not in tags and torch.Tag.data_dependent_output not in tags,
         is_determined=torch.Tag.nondeterministic_seeded not in tags and "empty" not in name,

@@ -33,7 +33,6 @@ from symacct.torch_private import (
     current_autograd_node,
     fake_of_real,
     in_place_variant,
-    new_fake,
     next_sequence_nr,
     no_dispatch,
     no_torch_function,
@@ -107,9 +106,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = known.container(outputs) if known.container else outputs[0]
             call = known.call
         else:
-            result = self._alike(use)
-            if result is None:
-                result = self._run(use, data)
+            result = use.tensors[0] if _keeps_its_shape(use) else self._run(use, data)
             call, out_values = self.memo.learn(key, use, result)
         if func in _ALL:
             result.__dict__["_symacct_all"] = True
@@ -146,23 +143,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if kind not in _PLAIN:
             use.tellable = False
         return (kind, value) if kind in _PLAIN else None
-
-    def _alike(self, use: Use) -> Any:
-        """The result of arithmetic on floats that all look alike, of which there is nothing to ask torch; else None."""
-        operator = use.operator
-        like = use.tensors[0] if use.tensors else None
-        if not (operator.writes_alike or operator.makes_alike) or like is None or not like.is_floating_point():
-            return None
-        if any(value.layout != use.values[0].layout for value in use.values):
-            return None
-        if operator.writes_alike:
-            return like
-        options = (*use.args, *use.kwargs.values())
-        if not all(type(o) in _HARMLESS or isinstance(o, FakeTensor) or o is torch.preserve_format for o in options):
-            return None
-        if not like.is_contiguous() or like.storage_offset():
-            return None
-        return new_fake(self.mode, tuple(like.size()), tuple(like.stride()), like.dtype, like.fake_device)
 
     def _run(self, use: Use, data: list[Any]) -> Any:
         func, name = use.operator.func, use.operator.name
@@ -316,5 +296,11 @@ _PLAIN = frozenset(
 )
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _ALL = tuple(getattr(torch.ops.aten.all, name) for name in ("default", "dim", "dims"))
-_HARMLESS = {int, float, bool, type(None), torch.SymInt}  # options that change no shape and no dtype of floats
 _DEVICE = torch.ops.prim.device.default
+
+
+def _keeps_its_shape(use: Use) -> bool:
+    """Whether a call is arithmetic in place on floats that all look alike, so that there is nothing to ask torch."""
+    if not use.operator.writes_alike or not use.tensors or not use.tensors[0].is_floating_point():
+        return False
+    return all(value.layout == use.values[0].layout for value in use.values)

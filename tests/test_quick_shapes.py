@@ -46,6 +46,7 @@ TENSORS = {
     "whole numbers": (lambda x: x / 2 + x * 0.5, "i64[B, D]"),
     "whole numbers to a power": (lambda x: (x**2, x**2.0), "i64[B, D]"),
     "complex factor": (lambda x: x * 2j, "B D"),
+    "complex power": (lambda x: x**2j * 2, "B D"),
     "activations": (lambda x: F.silu(x).tanh() + F.gelu(x, approximate="tanh"), "B D"),
     "activations of a transposed": (lambda x: F.gelu(x.t()), "B D"),
     "creation": (lambda x: x + torch.zeros(x.shape[1]) + torch.ones(x.shape, dtype=torch.float64), "B D"),
@@ -98,3 +99,35 @@ def test_a_wrong_call_is_torchs_error() -> None:
         sa.trace(lambda x: x @ torch.zeros(3, 3), "B 4")
     with pytest.raises(sa.SymacctError, match="is invalid"):
         sa.trace(lambda x: x.view(3, -1), "4 5")
+
+
+WRONG = {
+    "too few axes to permute": (lambda x: x.permute(0), "B D"),
+    "an axis twice": (lambda x: x.permute(0, 0), "B D"),
+    "no such axis to permute": (lambda x: x.permute(0, 5), "B D"),
+    "no such axis to transpose": (lambda x: x.transpose(0, 3), "B D"),
+    "three axes to transpose": (lambda x: x.t(), "B L D"),
+    "fewer axes to expand": (lambda x: x.expand(3), "B D"),
+    "another size to expand": (lambda x: x.expand(3, 7), "B 5"),
+    "no such axis of a log softmax": (lambda x: F.log_softmax(x, 4), "B D"),
+    "no such axis to sum": (lambda x: x.sum(4), "B D"),
+    "an axis to sum twice": (lambda x: x.sum((0, 0)), "B D"),
+    "a triangle of one axis": (lambda x: x.tril(), "B"),
+    "a norm's weight": (lambda x: F.layer_norm(x, (8,), torch.ones(7)), "B 8"),
+    "a norm's axes": (lambda x: F.layer_norm(x, (7,)), "B 8"),
+    "a norm of nothing": (lambda x: F.layer_norm(x, ()), "B 8"),
+    "a sum of products and its bias": (lambda x: torch.addmm(torch.zeros(3), x, torch.zeros(4, 5)), "B 4"),
+    "a negative size": (lambda x: x.sum() + torch.empty(-1).sum(), "B"),
+    "an unknown way": (lambda x: F.gelu(x, approximate="tahn"), "B"),
+    "a negative size to view": (lambda x: x.view(-2, 5), "4 5"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_real_tensors_refuse_is_refused(name: str) -> None:
+    """A call that fails on real tensors fails when it is traced, and is no formula."""
+    function, spec = WRONG[name]
+    with pytest.raises((RuntimeError, IndexError)):
+        function(torch.ones(*(AT.get(axis, 0) or int(axis) for axis in spec.split())))
+    with pytest.raises(sa.SymacctError, match="failed in aten"):
+        sa.trace(function, spec, train=False)

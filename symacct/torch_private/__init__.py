@@ -49,7 +49,6 @@ from symacct.torch_private.fake import (
 from symacct.torch_private.operators import (
     decomposes,
     makes_a_view,
-    makes_alike,
     makes_new_tensors,
     operator_named,
     schema_arguments,
@@ -99,7 +98,6 @@ __all__ = [
     "is_symbolic",
     "make_view",
     "makes_a_view",
-    "makes_alike",
     "makes_new_tensors",
     "may_be_in_place",
     "new_fake",

@@ -13,6 +13,8 @@ from torch._C import _current_autograd_node as current_autograd_node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as without_other_modes
 
+from symacct.torch_private.fake import storage_holders
+
 
 def sequence_nr(node: Any) -> int:
     """The number that autograd gave to a backward node when the forward made it."""
@@ -135,7 +137,7 @@ def _dense(tensor: torch.Tensor) -> bool:
 
 def _holders(tensor: torch.Tensor) -> tuple[int, int]:
     count: int = tensor._use_count()  # type: ignore[attr-defined]
-    return count, torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return count, storage_holders(tensor)
 
 
 @cache

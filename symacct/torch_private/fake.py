@@ -98,18 +98,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.is_inference())
         and tensor.storage_offset() == 0
         and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
-        and _storage_holders(tensor) == _one_holder()
+        and storage_holders(tensor) == _one_holder()
     )
-
-
-def _storage_holders(tensor: torch.Tensor) -> int:
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 @cache
 def _one_holder() -> int:
     with no_dispatch():
-        return _storage_holders(torch.empty(1))
+        return storage_holders(torch.empty(1))
 
 
 class Pattern:
@@ -156,3 +152,8 @@ def storage_key(tensor: torch.Tensor) -> int:
     """What identifies a tensor's storage while the storage lives."""
     key: int = tensor.untyped_storage()._cdata
     return key
+
+
+def storage_holders(tensor: torch.Tensor) -> int:
+    """How many hold a tensor's storage."""
+    return torch._C._storage_Use_Count(storage_key(tensor))

@@ -16,23 +16,6 @@ def schema_arguments(func: Any) -> Iterator[tuple[str, Any, bool]]:
         yield argument.name, default, argument.alias_info is not None and argument.alias_info.is_write
 
 
-_LIKE_ITS_OPERANDS = frozenset(
-    {
-        *("aten." + name + ".Tensor" for name in ("add", "sub", "mul", "div")),
-        *("aten." + name + ".Scalar" for name in ("add", "sub", "mul", "div")),
-        *("aten." + name + ".default" for name in ("sqrt", "neg", "exp", "relu", "threshold_backward")),
-    }
-)
-
-
-def makes_alike(func: Any) -> bool:
-    """Whether an operator makes a tensor that looks like its operands, where these are floats and all look alike.
-
-    Some common ones: torch's shape functions take some hundred times as long to say so.
-    """
-    return str(func) in _LIKE_ITS_OPERANDS
-
-
 def decomposes(func: Any) -> bool:
     """Whether an operator is nothing but other operators: composite, and without a kernel of its own."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -71,6 +71,20 @@ def _is_plain(tensor: Any) -> bool:
     return all(map(_same, tensor.stride(), _strides(sizes))) and not any(_same(n, 0) for n in sizes)
 
 
+def _places(tensor: Any, axes: Sequence[int]) -> list[int] | None:
+    """Axes counted from the front; None where there is no such axis, or one stands twice."""
+    rank = tensor.dim()
+    if not all(-rank <= axis < rank for axis in axes):
+        return None
+    places = [axis % rank for axis in axes]
+    return places if len(set(places)) == len(places) else None
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two tensors are of one dtype and size, and plain."""
+    return a.dtype is b.dtype and _is_plain(b) and a.dim() == b.dim() and all(map(_same, a.size(), b.size()))
+
+
 def _made(mode: FakeTensorMode, like: Any, sizes: Sizes) -> Any:
     return new_fake(mode, tuple(sizes), _strides(sizes), like.dtype, like.fake_device)
 
@@ -122,16 +136,19 @@ def _detached(mode: FakeTensorMode, tensor: Any) -> Any:
 
 
 def _transposed(mode: FakeTensorMode, tensor: Any, a: int, b: int) -> Any:
-    order = list(range(tensor.dim()))
-    if not order:
+    first, second = _places(tensor, [a]), _places(tensor, [b])
+    if first is None or second is None:
         return NotImplemented
+    order = list(range(tensor.dim()))
     order[a], order[b] = order[b], order[a]
     return _permuted(mode, tensor, order)
 
 
 def _permuted(mode: FakeTensorMode, tensor: Any, order: Sequence[int]) -> Any:
-    sizes, strides = tensor.size(), tensor.stride()
-    return _viewed(mode, tensor, [sizes[i] for i in order], [strides[i] for i in order])
+    places, sizes, strides = _places(tensor, order), tensor.size(), tensor.stride()
+    if places is None or len(places) != len(sizes):
+        return NotImplemented
+    return _viewed(mode, tensor, [sizes[i] for i in places], [strides[i] for i in places])
 
 
 def _matrix_transposed(mode: FakeTensorMode, tensor: Any) -> Any:
@@ -144,6 +161,8 @@ def _expanded(mode: FakeTensorMode, tensor: Any, sizes: Any, implicit: bool = Fa
     if not own:
         return NotImplemented
     new = len(sizes) - len(own)
+    if new < 0:
+        return NotImplemented
     wanted, strides = list(sizes), [0] * len(sizes)
     for i in reversed(range(len(sizes))):
         size = own[i - new] if i >= new else 1
@@ -179,10 +198,11 @@ def _bmm(mode: FakeTensorMode, a: Any, b: Any) -> Any:
 
 
 _NO_OPTIONS = (None, torch.preserve_format, torch.contiguous_format, torch.strided, False)
+_REAL = (int, float, bool, torch.SymInt)
 
 
-def _alike(mode: FakeTensorMode, tensor: Any, *_: Any, **options: Any) -> Any:
-    """Of any dtype, as what copies or masks is."""
+def _copied(mode: FakeTensorMode, tensor: Any, **options: Any) -> Any:
+    """Like a tensor of any dtype."""
     if not all(any(o is each for each in _NO_OPTIONS) for o in options.values()) or not _is_plain(tensor):
         return NotImplemented
     return _made(mode, tensor, tensor.size())
@@ -191,33 +211,44 @@ def _alike(mode: FakeTensorMode, tensor: Any, *_: Any, **options: Any) -> Any:
 def _cloned(mode: FakeTensorMode, tensor: Any, memory_format: Any = None) -> Any:
     if memory_format is torch.contiguous_format and not any(_same(n, 0) for n in tensor.size()):
         return _made(mode, tensor, tensor.size())
-    return _alike(mode, tensor, memory_format=memory_format)
+    return _copied(mode, tensor, memory_format=memory_format)
 
 
-def _like_first(mode: FakeTensorMode, tensor: Any, *options: Any, dtype: Any = None, **more: Any) -> Any:
-    """Of floats: what gives floats of others, or is told a dtype, is left to torch."""
-    converted = dtype is not None or any(isinstance(o, torch.dtype) for o in options)
-    return _alike(mode, tensor) if tensor.is_floating_point() and not converted else NotImplemented
+def _triangle(mode: FakeTensorMode, tensor: Any, diagonal: int = 0) -> Any:
+    return _copied(mode, tensor) if tensor.dim() > 1 else NotImplemented
 
 
-def _like_both(mode: FakeTensorMode, a: Any, b: Any, *_: Any, **__: Any) -> Any:
-    """Of two floats that look alike."""
-    alike = a.dtype is b.dtype and _is_plain(b) and a.dim() == b.dim() and all(map(_same, a.size(), b.size()))
-    return _like_first(mode, a) if alike else NotImplemented
+def _computed(mode: FakeTensorMode, tensor: Any, *others: Any, **options: Any) -> Any:
+    """Like floats that all look alike: whole numbers, and complex ones, would make other dtypes."""
+    rest = (*others, *options.values())
+    alike = all(_alike(tensor, o) if isinstance(o, torch.Tensor) else type(o) in _REAL for o in rest)
+    return _copied(mode, tensor) if alike and tensor.is_floating_point() else NotImplemented
 
 
-def _softmax(mode: FakeTensorMode, tensor: Any, axis: int, other: Any = False) -> Any:
-    return _like_first(mode, tensor) if other is False else NotImplemented
+def _gelu(mode: FakeTensorMode, tensor: Any, *, approximate: str = "none") -> Any:
+    return _computed(mode, tensor) if approximate in ("none", "tanh") else NotImplemented
+
+
+def _gelu_backward(mode: FakeTensorMode, grad: Any, tensor: Any, *, approximate: str = "none") -> Any:
+    return _computed(mode, grad, tensor)
+
+
+def _softmax(mode: FakeTensorMode, tensor: Any, axis: int, converted: Any = None) -> Any:
+    if converted or _places(tensor, [axis]) is None:  # to another dtype
+        return NotImplemented
+    return _computed(mode, tensor)
 
 
 def _softmax_backward(mode: FakeTensorMode, grad: Any, output: Any, axis: int, dtype: Any) -> Any:
-    return _like_both(mode, grad, output) if dtype is grad.dtype else NotImplemented
+    return _computed(mode, grad, output) if dtype is grad.dtype else NotImplemented
 
 
 def _sum(mode: FakeTensorMode, tensor: Any, axes: Any, keepdim: bool = False, dtype: Any = None) -> Any:
     if not axes or dtype is not None or not tensor.is_floating_point() or not _is_plain(tensor):
         return NotImplemented
-    gone = {axis % tensor.dim() for axis in axes} if tensor.dim() else set()
+    gone = _places(tensor, axes)
+    if gone is None:
+        return NotImplemented
     kept = [1 if i in gone else n for i, n in enumerate(tensor.size()) if keepdim or i not in gone]
     return _made(mode, tensor, kept)
 
@@ -229,7 +260,8 @@ def _layer_norm(mode: FakeTensorMode, tensor: Any, shape: Any, weight: Any, bias
     if not _is_wide(tensor, *(t for t in (weight, bias) if t is not None)) or not _is_plain(tensor):
         return NotImplemented
     outer = tensor.dim() - len(shape)
-    if not all(map(_same, tensor.size()[outer:], shape)):
+    normalized = [tensor.size()[outer:], *(t.size() for t in (weight, bias) if t is not None)]
+    if not shape or not all(len(n) == len(shape) and all(map(_same, n, shape)) for n in normalized):
         return NotImplemented
     statistics = (*tensor.size()[:outer], *(1 for _ in shape))
     return (_made(mode, tensor, tensor.size()), _made(mode, tensor, statistics), _made(mode, tensor, statistics))
@@ -295,20 +327,33 @@ _QUICK: dict[Any, Callable[..., Any]] = {
     aten.addmm.default: _addmm,
     aten.bmm.default: _bmm,
     aten.detach.default: _detached,
-    aten.tril.default: _alike,
-    aten.triu.default: _alike,
+    aten.tril.default: _triangle,
+    aten.triu.default: _triangle,
     aten.clone.default: _cloned,
-    aten.pow.Tensor_Scalar: _like_first,
-    aten.empty_like.default: _alike,
-    aten.zeros_like.default: _alike,
-    aten.ones_like.default: _alike,
-    aten.gelu_backward.default: _like_both,
-    aten.tanh_backward.default: _like_both,
-    aten.silu_backward.default: _like_both,
-    aten.gelu.default: _like_first,
-    aten.silu.default: _like_first,
-    aten.tanh.default: _like_first,
-    aten._safe_softmax.default: _like_first,
+    aten.empty_like.default: _copied,
+    aten.zeros_like.default: _copied,
+    aten.ones_like.default: _copied,
+    aten.add.Tensor: _computed,
+    aten.add.Scalar: _computed,
+    aten.sub.Tensor: _computed,
+    aten.sub.Scalar: _computed,
+    aten.mul.Tensor: _computed,
+    aten.mul.Scalar: _computed,
+    aten.div.Tensor: _computed,
+    aten.div.Scalar: _computed,
+    aten.pow.Tensor_Scalar: _computed,
+    aten.sqrt.default: _computed,
+    aten.neg.default: _computed,
+    aten.exp.default: _computed,
+    aten.relu.default: _computed,
+    aten.silu.default: _computed,
+    aten.tanh.default: _computed,
+    aten.gelu.default: _gelu,
+    aten.threshold_backward.default: _computed,
+    aten.silu_backward.default: _computed,
+    aten.tanh_backward.default: _computed,
+    aten.gelu_backward.default: _gelu_backward,
+    aten._safe_softmax.default: _softmax,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _softmax,
     aten._softmax_backward_data.default: _softmax_backward,
