@@ -501,9 +501,7 @@ class Account:
         """A report from a Jinja2 template, built in or your own (`symacct.reports.render`); ``path`` also gets it."""
         from symacct.reports import render, write
 
-        if path is not None:
-            write(path, template, self, **options)
-        return render(template, self, **options)
+        return render(template, self, **options) if path is None else write(path, template, self, **options)
 
     def plot_memory(self, path: Any = None, step: str = "later") -> Any:
         """The timeline at the account's sizes as a matplotlib figure; ``path`` (.png or .svg) also gets it."""

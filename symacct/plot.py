@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +32,40 @@ COLOURS = {
 }
 _INK, _SHADES = "#333333", {"forward": "#FFFFFF", "backward": "#EEEEEE", "recompute": "#D5D5D5", "optimizer": "#FFFFFF"}
 _POINTS = 4000  # of a timeline: four to a pixel
-_SIZE, _DPI = (12, 6), 100  # inches; 1200 x 600 pixels
+_SIZE = (12, 6)  # inches; 1200 x 600 pixels
+_DPI = 100
 
 
-def ready(path: str | Path) -> None:
+def ready(path: str | Path | None) -> None:
     """Raise `SpecError` where a picture cannot be drawn, or not to this file."""
-    path = Path(path)
-    if path.suffix.lower() not in SUFFIXES:
+    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
         raise SpecError(f"plot: {path} ends in neither {' nor '.join(SUFFIXES)}, the two kinds of picture there are")
     _library()
-    must_be_writable(path, "plot")
+    if path is not None:
+        must_be_writable(path, "plot")
+
+
+@contextmanager
+def picture(path: str | Path | None, size: tuple[float, float]) -> Iterator[Figure]:
+    """An empty figure of so many inches to draw into, in one style wherever it is drawn; then ``path`` gets it too.
+
+    The same drawing always gives the same file.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    matplotlib = _library()
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # whatever the user's own style is
+        # Names inside an SVG are hashes: with this salt they are the same each time.
+        matplotlib.rcParams.update({"svg.hashsalt": "symacct", "font.size": 9, "text.parse_math": False})
+        figure = Figure(figsize=size, dpi=_DPI)
+        FigureCanvasAgg(figure)
+        yield figure
+        if path is not None:
+            kind = Path(path).suffix.lower().removeprefix(".")
+            with replacing(path, "plot") as file:
+                figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 def plot_memory(account: Account, path: str | Path | None = None, step: str = "later") -> Figure:
@@ -54,22 +79,15 @@ def plot_memory(account: Account, path: str | Path | None = None, step: str = "l
     """
     if step not in ("first", "later"):
         raise SpecError(f"plot: step={step!r} is neither 'first' nor 'later'")
-    if path is not None:
-        ready(path)
-    matplotlib = _library()
+    ready(path)
     if account.sizes is None and account.dims:
         wanted = ",".join(f"{name}=..." for name in account.dims)
         raise MissingSizeError(f"plot: a picture needs sizes: account.at({wanted}), or --at {wanted}")
     account = account if account.sizes is not None else account.at()
     memory = account.memory
     timeline = memory.first if step == "first" else memory.later
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the user's own style is
-        # Names inside an SVG are hashes: with this salt they are the same each time.
-        matplotlib.rcParams.update({"svg.hashsalt": "symacct", "font.size": 9, "text.parse_math": False})
-        figure = _drawn(account, timeline)
-        if path is not None:
-            _save(figure, Path(path))
+    with picture(path, _SIZE) as figure:
+        _draw(figure, account, timeline)
     return figure
 
 
@@ -81,25 +99,15 @@ def _library() -> Any:
     return matplotlib
 
 
-def _save(figure: Figure, path: Path) -> None:
-    kind = path.suffix.lower().removeprefix(".")
-    with replacing(path, "plot") as file:
-        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
-
-
 # -- the picture -------------------------------------------------------------------------
 
 
-def _drawn(account: Account, timeline: Timeline) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _draw(figure: Figure, account: Account, timeline: Timeline) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     totals, by_kind = timeline.totals(), timeline.totals_by_kind()
     kinds = [kind for kind in KINDS if any(by_kind[kind])]
     highest = max(range(len(totals)), key=totals.__getitem__)
-    figure = Figure(figsize=_SIZE, dpi=_DPI)
-    FigureCanvasAgg(figure)
     axes = figure.add_axes((0.075, 0.09, 0.735, 0.75))
     axes.set_xlim(0, len(totals))
     axes.set_ylim(0, 1.2 * totals[highest] or 1)  # above the data there is room for the peak's label
@@ -116,7 +124,6 @@ def _drawn(account: Account, timeline: Timeline) -> Figure:
         axes.spines[side].set_visible(False)
     _legend(figure, kinds, by_kind, highest)
     _title(figure, account, timeline)
-    return figure
 
 
 def _areas(axes: Any, kinds: Sequence[str], totals: list[Any], by_kind: dict[str, list[Any]]) -> None:

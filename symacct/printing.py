@@ -9,7 +9,7 @@ import sympy
 from sympy.printing.str import StrPrinter
 
 
-def _term_key(term: sympy.Expr) -> tuple[Any, ...]:
+def term_key(term: sympy.Expr) -> tuple[Any, ...]:
     """Order of terms in a sum: higher degree first, then more dims, then by name; numbers last."""
     powers = term.as_powers_dict()
     names = sorted((str(b), e) for b, e in powers.items() if not b.is_number)
@@ -21,7 +21,7 @@ class _Printer(StrPrinter):  # type: ignore[misc]
     """SymPy's own printer, with sums ordered so that ``2*B*D*K`` stands before ``2*B*D**2``."""
 
     def _print_Add(self, expr: sympy.Expr, order: Any = None) -> str:
-        terms = sorted(expr.args, key=_term_key)
+        terms = sorted(expr.args, key=term_key)
         opening = next((t for t in terms if not t.could_extract_minus_sign()), terms[0])
         terms.remove(opening)
         out = self._factor(opening)
@@ -72,14 +72,17 @@ def formula(expr: Any) -> str:
         return "-"
     if not isinstance(expr, sympy.Basic):
         return f"{expr:,}" if isinstance(expr, int) else f"{expr:.4g}"
-    if isinstance(expr, sympy.Max):
-        return _maximum(expr)
+    return _maximum(expr) if isinstance(expr, sympy.Max) else text(readable(expr))
+
+
+def readable(expr: sympy.Expr) -> sympy.Expr:
+    """An expression expanded, or with its common factor drawn out where that makes a longer sum shorter."""
     expanded = expr if expr.is_Atom else sympy.expand(expr)
     if expanded.is_Add and len(expanded.args) > 2:
         short = sympy.gcd_terms(expanded, clear=False)
         if len(text(short)) < len(text(expanded)):
-            return text(short)
-    return text(expanded)
+            return short
+    return expanded
 
 
 def multiple(times: int, total: Any) -> str:

@@ -89,7 +89,7 @@ ROOFLINE = [
     ["thresholds", "utilization", "pictures"],
 ]
 NAPKIN = [
-    ["amounts", "growth", "ties", "figures", "activations"],
+    ["amounts", "growth", "ties", "figures", "activations", "search"],
     ["admissible", "question", "states", "collectives", "tokens", "optimizers"],
     ["solving", "moving", "parallel", "training"],
     ["six", "budgets"],

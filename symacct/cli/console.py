@@ -62,13 +62,23 @@ def errors() -> Iterator[None]:
         raise typer.Exit(_code(error)) from None
 
 
-def writable(path: str) -> str:
+def writable(option: typer.CallbackParam, path: str) -> str:
     """Refuse a file that cannot be written before anything takes time."""
     if path:
         from symacct.files import must_be_writable
 
         with errors():
-            must_be_writable(path, path)
+            must_be_writable(path, option.opts[0])
+    return path
+
+
+def drawable(path: str) -> str:
+    """Refuse a file that cannot be drawn to before anything takes time."""
+    if path:
+        from symacct.plot import ready
+
+        with errors():
+            ready(path)
     return path
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from symacct.cli.app import app
-from symacct.cli.console import errors, progress, show
+from symacct.cli.console import drawable, progress, show, writable
 from symacct.cli.step import of_a_step, pairs
 
 if TYPE_CHECKING:
@@ -48,16 +48,6 @@ def trace(
         show(lambda width: renderables(account, depth, width))
 
 
-def _picture(path: str) -> str:
-    """Refuse a file that cannot be drawn to before the model is traced."""
-    if path:
-        from symacct.plot import ready
-
-        with errors():
-            ready(path)
-    return path
-
-
 @app.command(no_args_is_help=True)
 @of_a_step
 def memory(
@@ -66,7 +56,7 @@ def memory(
     top: Annotated[int, typer.Option(min=1, help="How many moments, modules and tensors are shown.")] = 10,
     least: Annotated[str, typer.Option(help="Least sizes, so that fewer moments can be the peak: L=128,D=64")] = "",
     plot: Annotated[
-        str, typer.Option(help="Draw the timeline at the sizes of --at", metavar="FILE.png|svg", callback=_picture)
+        str, typer.Option(help="Draw the timeline at the sizes of --at", metavar="FILE.png|svg", callback=drawable)
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -103,16 +93,6 @@ def memory(
         show(lambda width: renderables(account, depth, top, floor, width))
 
 
-def _record(path: str) -> str:
-    """Refuse a file that cannot be written before the model is run."""
-    if path:
-        from symacct.files import must_be_writable
-
-        with errors():
-            must_be_writable(path, "--record")
-    return path
-
-
 @app.command(no_args_is_help=True)
 @of_a_step
 def verify(
@@ -120,7 +100,7 @@ def verify(
     steps: Annotated[int, typer.Option(min=0, help="How many steps are timed; 0 for none.")] = 20,
     seed: Annotated[int, typer.Option(help="Of parameters, inputs and dropout.")] = 0,
     record: Annotated[
-        str, typer.Option(help="Also keep the record as JSON", metavar="FILE.json", callback=_record)
+        str, typer.Option(help="Also keep the record as JSON", metavar="FILE.json", callback=writable)
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:

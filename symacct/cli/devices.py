@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from symacct.cli.app import app
-from symacct.cli.console import errors, progress, show, writable
+from symacct.cli.console import drawable, errors, progress, show, writable
 from symacct.cli.step import of_a_step_on
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def roofline(
     when: Annotated[str, typer.Option(help="Also: from which size of this dim on is it compute-bound?")] = "",
     took: Annotated[str, typer.Option(help="Also: the MFU of a step that took so long ('0.16 s')")] = "",
     devices: Annotated[int, typer.Option(min=1, help="How many devices took so long.")] = 1,
-    plot: Annotated[str, typer.Option(help="Draw the roofline", metavar="FILE.png|svg", callback=writable)] = "",
+    plot: Annotated[str, typer.Option(help="Draw the roofline", metavar="FILE.png|svg", callback=drawable)] = "",
     plot_time: Annotated[
-        str, typer.Option(help="Draw where the time goes", metavar="FILE.png|svg", callback=writable)
+        str, typer.Option(help="Draw where the time goes", metavar="FILE.png|svg", callback=drawable)
     ] = "",
 ) -> None:
     """The least time of a step on a device, and what limits it: by phase, module and operator.

@@ -9,7 +9,6 @@ Scale Your Model (2025), chapter 7.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -18,6 +17,7 @@ from symacct.cost import Size
 from symacct.dim import symbol
 from symacct.errors import QuestionError
 from symacct.hardware import Device
+from symacct.napkin.amounts import exact
 from symacct.units import read
 
 ASSUMPTIONS = (
@@ -25,14 +25,6 @@ ASSUMPTIONS = (
     "activations, launches and communication between devices are counted as nothing",
     "of a mixture of experts all weights are read, as by batches that reach every expert",
 )
-
-
-def exact(value: Any) -> sympy.Expr:
-    """A number as it is, not rounded; expressions stay."""
-    if isinstance(value, sympy.Basic):
-        return value
-    fraction = Fraction(value)
-    return sympy.Rational(fraction.numerator, fraction.denominator)
 
 
 def read_seconds(nbytes: Any, device: Device, devices: int = 1) -> Size:

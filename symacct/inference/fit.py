@@ -13,12 +13,11 @@ from symacct.cost import Size
 from symacct.dim import check_size, point, symbol
 from symacct.errors import MissingSizeError, QuestionError, UnknownDimError
 from symacct.hardware import Device
+from symacct.napkin.search import last_size
 from symacct.units import show
 
 if TYPE_CHECKING:
     from symacct.inference.result import Inference
-
-_FAR = 2**62  # beyond this no dim goes
 
 
 def largest_size(made: Inference, dim: str, device: Device, devices: int, sizes: Mapping[str, int]) -> int:
@@ -53,17 +52,10 @@ def largest_size(made: Inference, dim: str, device: Device, devices: int, sizes:
 
 
 def _last(holds: Callable[[int], bool], least: int) -> int:
-    """The last size at which something holds that holds at the least and, once it fails, fails for good."""
-    step = 1
-    while holds(least + step):
-        step *= 2
-        if step > _FAR:
-            raise QuestionError("every size fits")
-    low, high = least + step // 2, least + step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    found = last_size(holds, least)
+    if found is None:
+        raise QuestionError("every size fits")
+    return found
 
 
 def _allowed(assumptions: tuple[Assumption, ...], given: Mapping[str, int], dim: str) -> Callable[[int], bool]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from symacct.device_file import device_or_file
 from symacct.hardware import Device
-from symacct.inference.result import Inference
+from symacct.inference.result import Inference, aligned
 from symacct.units import show
 
 
@@ -30,8 +30,6 @@ def overview(
             rows.append(("time to first token, at least", show(shown.time_to_first_token(chosen, devices), "s")))
         others = {n: s for n, s in (shown.sizes or {}).items() if n != shown.batch and n in made.decode.dims}
         rows.append((f"sequences that fit in {fits}", f"{made.largest(made.batch, chosen, devices, **others):,}"))
-        width = max(len(name) for name, _ in rows)
         count = f"{devices} x " if devices > 1 else ""
-        lines += [f"on {count}{chosen.name} (dense peak, {shown.dtype})"]
-        lines += [f"  {name:{width}}  {value}" for name, value in rows]
+        lines += [f"on {count}{chosen.name} (dense peak, {shown.dtype})", *aligned(rows)]
     return "\n".join([*lines, *(f"assumes: {line}" for line in shown.assumptions)])

@@ -257,7 +257,12 @@ class Inference:
         rows = [
             (name, formula(value) if self.sizes is None else show(value, unit)) for name, value, unit in self.rows()
         ]
-        width = max(len(name) for name, _ in rows)
         at = "" if self.sizes is None else " at " + ", ".join(f"{n}={s:,}" for n, s in self.sizes.items())
-        lines = [f"Inference with {self.title}{at}", *(f"  {name:{width}}  {value}" for name, value in rows)]
+        lines = [f"Inference with {self.title}{at}", *aligned(rows)]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def aligned(rows: list[tuple[str, str]]) -> list[str]:
+    """Lines of a name and a value each, the values below each other."""
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name:{width}}  {value}" for name, value in rows]

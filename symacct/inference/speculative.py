@@ -11,7 +11,7 @@ from typing import Any
 
 from symacct.cost import Size
 from symacct.errors import QuestionError
-from symacct.inference.bounds import exact
+from symacct.napkin.amounts import exact
 from symacct.printing import formula
 
 

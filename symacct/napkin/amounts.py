@@ -46,7 +46,7 @@ def times(*factors: Any) -> Any:
     found: Any = Fraction(1)
     for factor in factors:
         if isinstance(factor, sympy.Basic) or isinstance(found, sympy.Basic):
-            found = _exact(found) * _exact(factor)
+            found = exact(found) * exact(factor)
         else:
             found *= Fraction(factor)
     return reduced(found)
@@ -61,11 +61,12 @@ def reduced(value: Any) -> Any:
     return value
 
 
-def _exact(value: Any) -> sympy.Expr:
-    if isinstance(value, (float, Fraction)):
-        fraction = Fraction(value)
-        return sympy.Rational(fraction.numerator, fraction.denominator)
-    return sympy.sympify(value)
+def exact(value: Any) -> sympy.Expr:
+    """A number as it is, not rounded; expressions stay."""
+    if isinstance(value, sympy.Basic):
+        return value
+    fraction = Fraction(value)
+    return sympy.Rational(fraction.numerator, fraction.denominator)
 
 
 def shown(value: Any, unit: str = "") -> str:

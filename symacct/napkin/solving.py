@@ -19,9 +19,9 @@ from symacct.napkin.amounts import exactly, shown, table
 from symacct.napkin.figures import formula_of, parts_of, unit_of
 from symacct.napkin.growth import direction
 from symacct.napkin.question import Condition, at_depth, read_question
+from symacct.napkin.search import BEYOND, last_size
 from symacct.napkin.ties import Line
 
-_BEYOND = 2**62  # no dim is as large
 _SCANNED = 2**16  # so many sizes are tried one by one where nothing shows that a figure only grows
 
 
@@ -166,7 +166,7 @@ class _Search:
             return self._told(size, "least")
         if high is None and self.admissible.high is None:
             raise self._unlimited()
-        size = self.admissible.next(_BEYOND if high is None else high, -1)
+        size = self.admissible.next(BEYOND if high is None else high, -1)
         return self._told(size if size is not None and size >= low else None, "largest")
 
     def _kind(self, condition: Condition) -> str:
@@ -175,16 +175,7 @@ class _Search:
 
     def _last(self, condition: Condition, holds: bool = True) -> int | None:
         """The last size at which a condition holds (or breaks) that does so up to a size; None where it always does."""
-        low, high = self.first - 1, self.first
-        while condition.holds(self.values(high)[condition.name]) == holds:
-            low, high = high, 2 * high
-            if high > _BEYOND:
-                return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            good = condition.holds(self.values(middle)[condition.name]) == holds
-            low, high = (middle, high) if good else (low, middle)
-        return low
+        return last_size(lambda size: condition.holds(self.values(size)[condition.name]) == holds, self.first)
 
     def _start(self, condition: Condition) -> int:
         """The first size at which a condition holds that holds from a size on."""

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from sympy.printing.latex import LatexPrinter
 
-from symacct.printing import _term_key, common_part, formula, text
+from symacct.printing import common_part, formula, readable, term_key, text
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -36,25 +36,15 @@ def latex_formula(expr: Any) -> str:
         rest = sorted((sympy.expand(each - common) for each in expr.args), key=lambda e: (-len(formula(e)), formula(e)))
         maximum = rf"\max({', '.join(latex_formula(each) for each in rest)})"
         return maximum if common == 0 else f"{latex_formula(common)} + {maximum}"
-    written: str = _PRINTER.doprint(_readable(expr))
+    written: str = _PRINTER.doprint(readable(expr))
     return written.replace(r"\left(", "(").replace(r"\right)", ")")  # which TeX may break a line inside of
-
-
-def _readable(expr: sympy.Expr) -> sympy.Expr:
-    """The expression that `symacct.printing.formula` writes."""
-    expanded = expr if expr.is_Atom else sympy.expand(expr)
-    if expanded.is_Add and len(expanded.args) > 2:
-        short = sympy.gcd_terms(expanded, clear=False)
-        if len(text(short)) < len(text(expanded)):
-            return short
-    return expanded
 
 
 class _Latex(LatexPrinter):  # type: ignore[misc]
     """SymPy's LaTeX, with the order of terms of `symacct.printing`."""
 
     def _as_ordered_terms(self, expr: sympy.Expr, order: Any = None) -> list[sympy.Expr]:
-        terms = sorted(expr.args, key=_term_key)
+        terms = sorted(expr.args, key=term_key)
         opening = next((t for t in terms if not t.could_extract_minus_sign()), terms[0])
         terms.remove(opening)
         return [opening, *terms]

@@ -13,15 +13,15 @@ import sympy
 from symacct.account import Account
 from symacct.algebra import evaluate
 from symacct.errors import StructuralError
+from symacct.formulas.dominance import MEASURES
 from symacct.formulas.expressions import Opened, expanded
 from symacct.parts import Phase
-from symacct.printing import _term_key, formula, text
+from symacct.printing import formula, term_key, text
 from symacct.record import Node
 from symacct.reports.dimensions import Unit, unit_of
 from symacct.reports.figures import Figure, Leaf, Told
 from symacct.units import show
 
-_MEASURES = ("flops", "pointwise", "bytes", "bytes_read", "bytes_written")
 _MOST = 0.6  # a module that has more of a figure than this says little about where it comes from
 _ENOUGH = 3  # modules say enough, where one of them has most of a figure at any depth
 _LITTLE = 1e-4
@@ -73,7 +73,7 @@ def provenance(figure: Figure, depth: int | None = None, top: int = 6) -> Proven
     """
     if isinstance(figure, Leaf):
         measure = figure.name.rpartition(".")[2]
-        if measure in _MEASURES and figure.part is not None:
+        if measure in MEASURES and figure.part is not None:
             return _shared(figure, *_modules(figure, measure, depth), top)
         if measure == "peak_bytes":
             return _peak(figure, top)
@@ -204,7 +204,7 @@ def _terms(expr: Any) -> dict[str, Any]:
     """The terms of a formula, a Max whole, in the order in which they are printed."""
     opened = Opened(expanded)
     terms = opened.terms(sympy.sympify(expr))
-    alone = sorted((opened.closed({m: c}) for m, c in terms.items()), key=_term_key)
+    alone = sorted((opened.closed({m: c}) for m, c in terms.items()), key=term_key)
     return {text(term): term for term in alone}
 
 

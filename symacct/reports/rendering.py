@@ -48,8 +48,8 @@ def render(
     return _Report(template, account, accounts, device, sizes, form, context).render()
 
 
-def write(path: str | Path, template: str | Path, account: Account | Inference | None = None, **options: Any) -> None:
-    """Write a report, in the form of the file's suffix (.md, .html, .tex); the options are those of `render`.
+def write(path: str | Path, template: str | Path, account: Account | Inference | None = None, **options: Any) -> str:
+    """Write a report, in the form of the file's suffix (.md, .html, .tex), and give it; the options are `render`'s.
 
     Raises `SpecError` for a file that cannot be written, and what `render` raises.
     """
@@ -62,6 +62,7 @@ def write(path: str | Path, template: str | Path, account: Account | Inference |
     text = render(template, account, **options)
     with replacing(path, "report") as file:
         file.write(text.encode())
+    return text
 
 
 # -- which form --------------------------------------------------------------------------

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import sympy
 
 from symacct.account import Account
 from symacct.algebra import total_of
-from symacct.cost import Size
 from symacct.depth.fitting import Lattice, Offset
 from symacct.depth.structural import StructuralAccount
 from symacct.errors import SpecError, StructuralError
 from symacct.printing import text
 from symacct.record import PHASES
 from symacct.roofline.fusing import fused, fused_groups, minimal
-from symacct.roofline.kernels import Kernel, Use, as_traced, eager, kept
+from symacct.roofline.kernels import Kernel, Use, as_traced, eager, kept, merged
 
 LEVELS = ("eager", "fused", "minimal")
 TOTAL = "total"  # the phase of what is there once for the whole step
@@ -111,30 +108,14 @@ def _sum(lattice: Lattice, key: Key, counts: Mapping[Offset, Counter[Kernel]]) -
             )
         return Counter({found: 1})
 
-    dtypes = dict.fromkeys(d for counter in counts.values() for k in counter for (d, _), _ in sorted(k.flops, key=str))
+    sums = {offset: merged(counter.items()) for offset, counter in counts.items()}
+    dtypes = dict.fromkeys(d for whole in sums.values() for (d, _), _ in sorted(whole.flops, key=str))
     flops = frozenset(
         ((dtype, expr), 1)
         for dtype in dtypes
-        for expr in fit("FLOP", {o: Counter(dict(_flops(counter, dtype))) for o, counter in counts.items()})
+        for expr in fit("FLOP", {o: Counter({e: n for (d, e), n in k.flops if d == dtype}) for o, k in sums.items()})
         if expr != 0
     )
-    pointwise = fit("pointwise", {o: _added(counter, "pointwise") for o, counter in counts.items()})
-    nbytes = fit("bytes", {o: _added(counter, "bytes") for o, counter in counts.items()})
+    pointwise = fit("pointwise", {o: Counter(dict(whole.pointwise)) for o, whole in sums.items()})
+    nbytes = fit("bytes", {o: Counter(dict(whole.bytes)) for o, whole in sums.items()})
     return Use(*key, Kernel(flops, frozenset(pointwise.items()), frozenset(nbytes.items())))
-
-
-def _added(kernels: Counter[Kernel], what: str) -> Counter[Any]:
-    total: Counter[Any] = Counter()
-    for each, times in kernels.items():
-        for expr, n in getattr(each, what):
-            total[expr] += n * times
-    return total
-
-
-def _flops(kernels: Counter[Kernel], dtype: str) -> Iterator[tuple[Size, int]]:
-    total: Counter[Any] = Counter()
-    for each, times in kernels.items():
-        for (of, expr), n in each.flops:
-            if of == dtype:
-                total[sympy.sympify(expr)] += n * times
-    yield from total.items()

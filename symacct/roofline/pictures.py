@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from symacct.errors import MissingSizeError, SpecError
-from symacct.files import replacing
-from symacct.plot import SUFFIXES, ready
+from symacct.errors import MissingSizeError
+from symacct.plot import picture, ready
 from symacct.roofline.bounds import LIMITS, Bound
 from symacct.roofline.rooflines import Roofline
 from symacct.units import show
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, as in the picture of memory.
 COLOURS = {"compute": "#0072B2", "vector": "#E69F00", "memory": "#D55E00"}
 _INK, _GREY = "#333333", "#999999"
-_SIZE, _DPI = (10, 6), 100  # inches; 1000 x 600 pixels
+_SIZE = (10, 6)  # inches; 1000 x 600 pixels
 _MOST, _LEAST = 12, 5e-4  # how many parts have a name in a picture, with which share at least; the rest are one
 
 
@@ -45,30 +44,14 @@ def plot_time(what: Roofline, path: str | Path | None = None, depth: int | None 
 
 
 def _picture(what: Roofline, path: str | Path | None, depth: int | None, draw: Any) -> Figure:
-    if path is not None:
-        ready(path)
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SpecError("plot: pictures need matplotlib, which is not there: pip install 'symacct[plot]'") from None
+    ready(path)
     account = what.account
     if account.sizes is None and account.dims:
         wanted = ",".join(f"{name}=..." for name in account.dims)
         raise MissingSizeError(f"plot: a picture needs sizes: roofline.at({wanted})")
     what = what if account.sizes is not None else what.at()
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the user's own style is
-        matplotlib.rcParams.update({"svg.hashsalt": "symacct", "font.size": 9, "text.parse_math": False})
-        figure = Figure(figsize=_SIZE, dpi=_DPI)
-        FigureCanvasAgg(figure)
+    with picture(path, _SIZE) as figure:
         draw(figure, what, depth)
-        if path is not None:
-            kind = Path(path).suffix.lower()
-            assert kind in SUFFIXES
-            with replacing(path, "plot") as file:
-                figure.savefig(file, format=kind[1:], metadata={"Date": None} if kind == ".svg" else None)
     return figure
 
 
