@@ -6,13 +6,18 @@ torch by giving ``NotImplemented``. Nothing here compares sizes in a way that wo
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from symacct.assumptions import current
+from symacct.dim import Dim
+from symacct.symnode import from_symint, to_symint
 from symacct.torch_private.fake import make_view, new_fake
 
 aten = torch.ops.aten
@@ -49,20 +54,18 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _product(sizes: Sizes) -> Any:
-    result: Any = 1
-    for size in sizes:
-        result = result * size
-    return result
+    return _torchs(math.prod(map(from_symint, sizes)))
+
+
+def _torchs(size: Any) -> Any:
+    """A size as torch has it. Products are made of dims, since torch wraps each of its own anew."""
+    return to_symint(size) if isinstance(size, Dim) else size
 
 
 def _strides(sizes: Sizes) -> tuple[Any, ...]:
     """Those of a contiguous tensor that is not empty."""
-    strides: list[Any] = []
-    step: Any = 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step = step * size
-    return tuple(reversed(strides))
+    steps = accumulate(map(from_symint, reversed(sizes)), operator.mul, initial=1)
+    return tuple(map(_torchs, steps))[-2::-1]
 
 
 def _is_plain(tensor: Any) -> bool:
