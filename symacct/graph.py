@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
 from symacct.cost import Cost
-from symacct.record import Record, Value
+from symacct.record import Record, Value, values_in
 
 if TYPE_CHECKING:
     from symacct.account import Account
@@ -62,19 +61,11 @@ def _from_outside(record: Record) -> list[Value]:
     outside: dict[int, Value] = {v.id: v for v in record.values if v.origin}
     made: set[int] = set()
     for node in record.nodes:
-        for value in _values((node.args, node.kwargs)):
+        for value in values_in((node.args, node.kwargs)):
             if value.id not in made:
                 outside.setdefault(value.id, value)
         made.update(v.id for v in node.outputs if v is not None)
     return [outside[i] for i in sorted(outside)]
-
-
-def _values(tree: Any) -> Iterator[Value]:
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, (tuple, dict)):
-        for each in tree.values() if isinstance(tree, dict) else tree:
-            yield from _values(each)
 
 
 def _item(graph: torch.fx.Graph, node: torch.fx.Node, index: int) -> torch.fx.Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -84,3 +84,12 @@ class Record:
 
 
 Watch = Callable[[Node, Call], None]
+
+
+def values_in(tree: Any) -> Iterator[Value]:
+    """The tensors among the (nested) arguments or results of a node, in order."""
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, (tuple, list, dict)):
+        for each in tree.values() if isinstance(tree, dict) else tree:
+            yield from values_in(each)

@@ -85,7 +85,7 @@ class Timeline:
         self.name = name
         self.storages = storages
         self._record = storages.record
-        self._start, self._events, self._parts = _replayed(self._record, parts)
+        self.start, self._events, self._parts = _replayed(self._record, parts)
 
     # -- moments -------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Timeline:
 
     def alive_at(self, position: int) -> set[int]:
         """The storages that are alive after so many births and deaths."""
-        return _replay(self._start, self._events[:position])
+        return _replay(self.start, self._events[:position])
 
     def running(self) -> Iterator[tuple[Moment, int | None]]:
         """Each moment, after the storages that were born (n) or died (~n) since the one before, then None."""
@@ -119,11 +119,11 @@ class Timeline:
         """Bytes at each moment: numbers in an account at sizes, else expressions."""
         parts = self.storages.parts
         now: dict[Any, Any] = {}
-        for storage in sorted(self._start):
+        for storage in sorted(self.start):
             _add(now, parts[storage], 1)
         found: list[Size] = []
         changed = True
-        for _, event in self._changes():
+        for _, event in self.changes():
             if event is None:
                 found.append(found[-1] if found and not changed else _total(now))
                 changed = False
@@ -136,10 +136,10 @@ class Timeline:
         """Bytes of each kind at each moment, as numbers. Raises `MissingSizeError` where dims have none."""
         sizes = self.storages.numbers
         now = dict.fromkeys(KINDS, 0)
-        for storage in sorted(self._start):
+        for storage in sorted(self.start):
             now[self.kind(storage)] += sizes[storage]
         found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-        for _, event in self._changes():
+        for _, event in self.changes():
             if event is None:
                 for kind in KINDS:
                     found[kind].append(now[kind])
@@ -149,9 +149,9 @@ class Timeline:
                 now[self.kind(~event)] -= sizes[~event]
         return found
 
-    def _changes(self) -> Iterator[tuple[Moment, int | None]]:
+    def changes(self) -> Iterator[tuple[Moment, int | None]]:
         """As `running`, but only births and deaths that change what is alive."""
-        alive = set(self._start)
+        alive = set(self.start)
         for moment, event in self.running():
             if event is None:
                 yield moment, None
@@ -240,11 +240,11 @@ class Timeline:
 
         ``vectors`` has one for each storage.
         """
-        now = [sum(column) for column in zip(*(vectors[s] for s in sorted(self._start)), strict=True)]
+        now = [sum(column) for column in zip(*(vectors[s] for s in sorted(self.start)), strict=True)]
         if not now and vectors:
             now = [0] * len(vectors[0])
         grown = fell = False
-        for moment, event in self._changes():
+        for moment, event in self.changes():
             if event is None:
                 yield moment, tuple(now), grown, fell
                 grown = fell = False

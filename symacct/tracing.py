@@ -104,10 +104,14 @@ def described(account: Account, device: str, attention: str | None = None, check
     program = account.program
     if program is None:
         raise TargetError("the account has no program to trace anew; make it with sa.trace")
-    program = replace(program, lowering=Lowering(device, attention))
+    return retraced(account, replace(program, lowering=Lowering(device, attention)), check)
+
+
+def retraced(account: Account, program: Program, check: bool = True) -> Account:
+    """An account like another, at its trial sizes and with its rules, of another program: a trace anew."""
     made = build_of(program.target)
     built: dict[str, Dim] = dict(made.dims) if made else {}
-    others = {name: size for name, size in account.trial_sizes.items() if name not in built}
+    others = {n: size for n, size in account.trial_sizes.items() if n not in built and n not in program.structure}
     trial = built | named_dims(others, others, built)
     return _traced(program, trial, set(trial), account.rules, account.allocator, check)
 

@@ -23,7 +23,7 @@ import sympy
 
 from symacct.calls import operator_of
 from symacct.cost import Call, Cost, Size, product, tensors
-from symacct.record import Node, Value
+from symacct.record import Node, Value, values_in
 from symacct.rules.attention import PACKED, SDPA, padded
 from symacct.rules.matmul import ADDED, matmul
 
@@ -167,7 +167,7 @@ class _Flow:
     def _visit(self, node: Node) -> None:
         call, cost = self.record.calls[node.call], self.account._costs[node.call]
         bound = dict(zip(operator_of(node.func).arguments, node.args, strict=False)) | node.kwargs
-        values = list(_values(tuple(bound.values())))
+        values = list(values_in(tuple(bound.values())))
         traits = [self._of(v) for v in values]
         name = node.op.split(".")[1]
         for weight in frozenset[str]().union(*(t.weights for t in traits if not t.data)):
@@ -209,7 +209,7 @@ class _Flow:
         if _in(node.op, (*SDPA, *PACKED)):
             return _fused(node.op, call, cost), made
         left_out = ("bias", "self") if name in _ADDED else ("bias",)
-        factors = [v for key, arg in bound.items() if key not in left_out for v in _values(arg)]
+        factors = [v for key, arg in bound.items() if key not in left_out for v in values_in(arg)]
         traits = [self._of(v) for v in factors]
         weights = frozenset[str]().union(*(t.weights for t in traits if not t.data))
         kind = "convolution bias" if "conv" in name else "bias"
@@ -315,7 +315,7 @@ class _Flow:
         for node in reversed(self.record.nodes):
             made = (v.id for v in node.outputs if isinstance(v, Value))
             if node.phase == "forward" and (self._contracts(node) or not feeds.isdisjoint(made)):
-                feeds.update(v.id for v in _values((node.args, tuple(node.kwargs.values()))))
+                feeds.update(v.id for v in values_in((node.args, tuple(node.kwargs.values()))))
         heads: set[str] = set()
         for used in self.used:
             last = used.outputs in vocabularies and feeds.isdisjoint(used.made)
@@ -410,11 +410,3 @@ def _fused_again(factors: list[Part], flops: Size) -> list[Part]:
 
 def _in(op: str, names: tuple[str, ...]) -> bool:
     return op.rpartition(".")[0] in names or op in names
-
-
-def _values(tree: Any) -> Iterator[Value]:
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for each in tree:
-            yield from _values(each)

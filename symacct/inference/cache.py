@@ -9,7 +9,6 @@ from typing import Any
 
 import sympy
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from symacct.account import Account
 from symacct.cost import ITEMSIZE, Size
@@ -18,7 +17,7 @@ from symacct.depth.structural import StructuralAccount
 from symacct.errors import SpecError
 from symacct.memory import Memory
 from symacct.program import Program
-from symacct.record import Value
+from symacct.record import values_in
 from symacct.specs import Spec, make_inputs
 from symacct.storages import Storages
 
@@ -123,7 +122,7 @@ def read_weights(account: Account) -> Size:
     def of_plain(plain: Account) -> Size:
         record = plain.step.record
         used = {
-            v.storage for node in record.nodes if node.op not in _LOOKUPS for v in _values((node.args, node.kwargs))
+            v.storage for node in record.nodes if node.op not in _LOOKUPS for v in values_in((node.args, node.kwargs))
         }
         return plain._held([held for held in plain.step.parameters if held.storage in used], lambda t: t.nbytes)
 
@@ -147,11 +146,6 @@ def _found(account: Account, is_cache: Named) -> list[int]:
 def _left(account: Account) -> list[int]:
     """The storages of the cache that a step leaves: those of its outputs but the first."""
     return list(dict.fromkeys(account.step.outputs[1:]))
-
-
-def _values(tree: Any) -> Iterator[Value]:
-    """The tensors among the arguments of a node."""
-    return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Value))
 
 
 def _itemsize(account: Account, storage: int) -> int:

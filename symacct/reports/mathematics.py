@@ -78,20 +78,22 @@ def html_formula(expr: Any) -> str:
 
     Browsers do not break MathML into lines, which closed forms need, so that it is plain text with marks.
     """
+    return html_of(formula(expr))
 
-    def told(match: re.Match[str]) -> str:
-        if match[1]:
-            return f"<sup>{html_formula_text(match[2])}</sup>"
-        if match[3]:
-            return "\N{NARROW NO-BREAK SPACE}"
-        if match[4]:
-            return "\N{NARROW NO-BREAK SPACE}//\N{NARROW NO-BREAK SPACE}"
-        if match[5]:
-            word = ' class="word"' if len(match[5]) > 1 else ""
-            return f"{match[5]}(" if match[6] else f"<var{word}>{escape(match[5])}</var>"
-        return {"-": "\N{MINUS SIGN}"}.get(match[7], escape(match[7]))
 
-    def html_formula_text(plain: str) -> str:
-        return _TOKEN.sub(told, plain)
+def html_of(plain: str) -> str:
+    """A formula that `symacct.printing` wrote, in HTML."""
+    return _TOKEN.sub(_marked, plain)
 
-    return html_formula_text(formula(expr))
+
+def _marked(match: re.Match[str]) -> str:
+    if match[1]:
+        return f"<sup>{html_of(match[2])}</sup>"
+    if match[3]:
+        return "\N{NARROW NO-BREAK SPACE}"
+    if match[4]:
+        return "\N{NARROW NO-BREAK SPACE}//\N{NARROW NO-BREAK SPACE}"
+    if match[5]:
+        word = ' class="word"' if len(match[5]) > 1 else ""
+        return f"{match[5]}(" if match[6] else f"<var{word}>{escape(match[5])}</var>"
+    return {"-": "\N{MINUS SIGN}"}.get(match[7], escape(match[7]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import sympy
 
@@ -16,7 +15,7 @@ from symacct.account import Account
 from symacct.algebra import always
 from symacct.calls import bind_arguments
 from symacct.cost import Call, Cost, Size, TensorMeta, tensors
-from symacct.record import Node, Value
+from symacct.record import Node, values_in
 
 Places = tuple[int, ...]  # of tensors among a call's inputs, or among its results
 
@@ -72,8 +71,8 @@ class Operands:
         split = self._splits.get(node.call)
         if split is None:
             split = self._splits[node.call] = _split(call, self._account._costs[node.call], self._account._exact)
-        inputs = [v for v in bind_arguments(node.func, node.args, node.kwargs).values() for v in _values(v)]
-        outputs = list(_values(node.outputs))
+        inputs = [v for v in bind_arguments(node.func, node.args, node.kwargs).values() for v in values_in(v)]
+        outputs = list(values_in(node.outputs))
         in_place = not outputs
         if len(inputs) != len(call.inputs) or (outputs and len(outputs) != len(call.outputs)):
             cost = self._account._costs[node.call] or Cost()
@@ -173,11 +172,3 @@ def _same(a: Size, b: Size) -> bool:
 def _names(call: Call) -> list[str]:
     """The argument that each of a call's inputs stands in."""
     return [name for name, value in call.args.items() for _ in tensors(value)]
-
-
-def _values(value: Any) -> Iterator[Value]:
-    if isinstance(value, Value):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _values(each)
