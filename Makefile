@@ -2,7 +2,7 @@
 PYTHON ?= python
 PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup check lint types test slow bench clean
+.PHONY: setup check lint types test coverage slow bench clean
 
 setup: ## the library and all that its tests need
 	$(PIP) --editable '.[test,lint]'
@@ -21,6 +21,9 @@ types: ## on an installed copy, where symacct and symacct.rules lie side by side
 	rm -rf build
 
 test:
+	$(PYTHON) -m pytest -m "not slow and not gpu" --numprocesses auto --dist loadfile
+
+coverage: ## the same, and which lines and branches no test runs; takes twice as long
 	$(PYTHON) -m pytest -m "not slow and not gpu" --numprocesses auto --dist loadfile --cov --cov-report=term
 
 slow: ## the long sweeps; their results are recorded in docs/

@@ -27,13 +27,17 @@ from symacct.program import Program
 from symacct.record import PHASES, Node, Value
 from symacct.repeats import Repeats
 from symacct.rule import Rules
+from symacct.shown import Shown
 from symacct.storages import ALLOCATORS, Storages
 
 if TYPE_CHECKING:
+    import networkx
     import torch.fx
 
     from symacct.conventions import Explanation
     from symacct.conventions.presets import Convention
+    from symacct.dataflow import CriticalPath, Crossing
+    from symacct.drawing import Drawing
     from symacct.formulas.compiled import Compiled
     from symacct.formulas.dominance import Elasticities, Shares
     from symacct.formulas.terms import Expressed
@@ -53,7 +57,7 @@ KEPT = ("parameters", "gradients", "optimizer state", "buffers", "inputs")  # ki
 
 
 @dataclass
-class Account:
+class Account(Shown):
     """What a step costs, in closed form.
 
     ``forward``, ``backward``, ``recompute`` and ``optimizer`` are phases, ``total`` all of them.
@@ -508,6 +512,43 @@ class Account:
         from symacct.plot import plot_memory
 
         return plot_memory(self, path, step)
+
+    def render(self, path: Any, **options: Any) -> Drawing:
+        """Draw the step with its costs: ``render("model.svg", cost="flops", phase=, depth=)`` (`symacct.drawing`).
+
+        ``path`` ends in .svg, .png, .pdf or .dot.
+        """
+        from symacct.drawing import render
+
+        return render(self, path, **options)
+
+    def to_html(self, path: Any = None, **options: Any) -> str:
+        """A page in one file, in which sizes, dtype and device can be moved (`symacct.page.to_html`)."""
+        from symacct.page import to_html
+
+        return to_html(self, path, **options)
+
+    def to_networkx(self, device: str | Device | None = None) -> networkx.DiGraph:
+        """The dataflow graph with costs, shapes, phases and module paths (`symacct.dataflow.to_networkx`)."""
+        from symacct.dataflow import to_networkx
+
+        return to_networkx(self, device)
+
+    def critical_path(self, device: str | Device) -> CriticalPath:
+        """The chain of nodes that wait for each other which takes longest (`symacct.dataflow.critical_path`)."""
+        from symacct.dataflow import critical_path
+
+        return critical_path(self, device)
+
+    def crossing(self, first: str | Callable[[NodeCost], bool]) -> Crossing:
+        """The tensors that leave a phase, a module or chosen nodes, largest first (`symacct.dataflow.crossing`)."""
+        from symacct.dataflow import crossing
+
+        return crossing(self, first)
+
+    def to_latex(self) -> str:
+        """The figures of the step as a LaTeX document (the report "summary")."""
+        return self.render_report("summary", form="latex")
 
     def to_markdown(self, depth: int = 1) -> str:
         """The same tables in Markdown."""

@@ -17,6 +17,7 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from symacct.errors import DeviceError
+from symacct.shown import Shown
 
 # Columns of the table, and the torch dtypes that each is the rate of; TF32 is a way to multiply float32.
 _DTYPES = {
@@ -31,7 +32,7 @@ _KEPT = 0.1
 
 
 @dataclass(frozen=True)
-class Device:
+class Device(Shown):
     """A device by its data sheet, or as it was measured.
 
     ``flops_per_s``: dense peaks of matrix products by dtype name ("float32", "tf32", "bfloat16", ...).

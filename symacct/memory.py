@@ -16,11 +16,12 @@ from symacct.cost import Size
 from symacct.dim import check_size
 from symacct.errors import UnknownDimError
 from symacct.peak import Space
+from symacct.shown import Shown
 from symacct.storages import Storages
 from symacct.timeline import Moment, Timeline, alive_after
 
 
-class Memory:
+class Memory(Shown):
     """The memory of a step: timelines, the moments that can be the peak, and what is alive then.
 
     ``first`` is the timeline of the first step, ``later`` that of any step after it (the same

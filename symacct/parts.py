@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from symacct.algebra import total_of
 from symacct.cost import COST_FIELDS, Cost, Size, TensorMeta
 from symacct.printing import formula
+from symacct.shown import Shown
 
 if TYPE_CHECKING:
     from symacct.account import Account
@@ -66,7 +67,7 @@ class Group:
     times: Size
 
 
-class Phase:
+class Phase(Shown):
     """A part of an account (a phase, a module, an op): its nodes' costs added up.
 
     ``flops``, ``pointwise``, ``bytes_read``, ``bytes_written``, ``bytes`` and ``intensity`` are SymPy

@@ -11,11 +11,12 @@ import sympy
 
 from symacct.cost import Size
 from symacct.record import Mark, Node, Record
+from symacct.shown import Shown
 from symacct.storages import KINDS, Live, Storages
 
 
 @dataclass(frozen=True)
-class Moment:
+class Moment(Shown):
     """A point of a timeline: just after a node has made its results, while its operands are still there."""
 
     timeline: Timeline = field(repr=False)
@@ -78,7 +79,7 @@ class Moment:
         return f"{where} ({self.phase}, {self.timeline.name} step)"
 
 
-class Timeline:
+class Timeline(Shown):
     """What is alive in the course of one step: births and deaths in order, and the moments between them."""
 
     def __init__(self, storages: Storages, name: str, parts: list[tuple[Mark, Mark]]) -> None:

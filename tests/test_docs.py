@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/depth.md", "docs/inference.md", "docs/roofline.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/depth.md", "docs/graphs.md", "docs/inference.md", "docs/roofline.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -14,7 +14,7 @@ import symacct
 ROOT = Path(symacct.__file__).parent
 # From left to right: nothing imports what stands to its right.
 ORDER = [
-    ["errors", "progress", "repeats"],
+    ["errors", "progress", "repeats", "shown"],
     ["cost", "files", "hardware", "units"],
     ["printing", "device_file"],
     ["pattern"],
@@ -52,7 +52,10 @@ ORDER = [
     ["tracing"],
     ["targets", "hf"],
     ["inference"],
+    ["dataflow"],
+    ["drawing"],
     ["reports"],
+    ["page", "notebook"],
     ["cli"],
     ["__main__"],
 ]
@@ -79,7 +82,7 @@ FORMULAS = [
 ]
 DEPTH = [["fitting", "templates"], ["skeleton"], ["memory"], ["structural"]]
 CONVENTIONS = [["roles"], ["presets"], ["recounting"], ["explaining"]]
-CLI = [["app", "console"], ["step"], ["costs", "devices", "questions", "reporting"]]
+CLI = [["app", "console"], ["step"], ["costs", "devices", "exploring", "pictures", "questions", "reporting"]]
 ROOFLINE = [
     ["operands", "kernels"],
     ["fusing"],
@@ -105,11 +108,22 @@ REPORTS = [
     ["rendering"],
     ["command"],
 ]
+DATAFLOW = [["flows", "times"], ["networks"], ["paths", "cuts"]]
+NOTEBOOK = [["pages"], ["html"], ["showing"]]
+DRAWING = [
+    ["model", "places", "naming", "fits", "colours", "programs"],
+    ["shares", "sorting"],
+    ["clustering", "columns", "wording"],
+    ["building", "caption"],
+    ["making", "dot"],
+    ["live", "rendering"],
+]
+PAGE = [["javascript", "variants"], ["parts"], ["lifetimes", "graphs"], ["content"], ["rendering"]]
 HF = [["layout", "reading"], ["sizes", "tasks"], ["found"]]
 # Methods of Account that hand over to what stands to the right of it import that when they are called.
 LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot", "verify", "conventions")}
-LATE |= {("account", name) for name in ("roofline", "napkin", "reports")}
-LATE |= {("parts", "account"), ("fit", "result")}
+LATE |= {("account", name) for name in ("roofline", "napkin", "reports", "dataflow", "drawing", "page")}
+LATE |= {("parts", "account"), ("fit", "result"), ("shown", "notebook")}
 LATE |= {("depth", "verify"), ("depth", "conventions")}
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -146,7 +160,8 @@ def test_imports_point_left(path):
     package, _, file = label(path).rpartition(".")
     inner = {"verify": VERIFY, "torch_private": TORCH_PRIVATE, "hf": HF, "formulas": FORMULAS, "depth": DEPTH}
     inner |= {"conventions": CONVENTIONS, "cli": CLI, "roofline": ROOFLINE, "napkin": NAPKIN}
-    inner |= {"inference": INFERENCE, "reports": REPORTS}
+    inner |= {"inference": INFERENCE, "reports": REPORTS, "dataflow": DATAFLOW, "notebook": NOTEBOOK}
+    inner |= {"drawing": DRAWING, "page": PAGE}
     for order, own, within in ((ORDER, package or file, ""), (inner.get(package), file, f"{package}.")):
         if order is None:
             continue

@@ -252,7 +252,7 @@ UNITS += [("tokens", "token"), ("tokens/s", "token/second"), ("USD", "USD")]
 
 @given(st.floats(1, 1e20), st.sampled_from(UNITS), st.integers(3, 6), st.booleans())
 def test_what_is_shown_can_be_read(value, units, digits, binary):
-    """Every amount that is shown reads as the same one, to its digits; money to the cent, from $100 on to the dollar."""
+    """Every amount that is shown reads as the same one, to its digits; money to the cent, from $100 on to a dollar."""
     text = show(value, units[0], digits, binary and units[0] == "B")
     least = {"USD": 0.005 if value < 100 else 0.5}.get(units[0], 0)
     assert read(text, units[1]) == pytest.approx(value, rel=10.0 ** (1 - digits), abs=least)

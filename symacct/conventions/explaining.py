@@ -13,6 +13,7 @@ from symacct.cost import Size
 from symacct.printing import formula, quantity
 from symacct.record import PHASES
 from symacct.report import WIDTH, Column, Section, as_markdown, as_renderables, as_text
+from symacct.shown import Shown
 
 Differences = dict[tuple[str, str, str, str, str], Size]
 
@@ -34,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Shown):
     """Why two conventions count an account differently. The rows add up to ``second - first``, exactly.
 
     ``conventions`` are the two, ``first`` and ``second`` the account under each.

@@ -24,10 +24,11 @@ from symacct.errors import StructuralError, UnknownDimError
 from symacct.memory import Memory
 from symacct.peak import Space, Vector
 from symacct.printing import text
+from symacct.shown import Shown
 from symacct.timeline import Moment, Timeline, rising
 
 
-class DeepMemory:
+class DeepMemory(Shown):
     """What `Memory` says, at any depth; timelines are those of ``at_sizes()``."""
 
     def __init__(
@@ -130,7 +131,7 @@ class DeepMemory:
 
 
 @dataclass(frozen=True)
-class DeepMoment:
+class DeepMoment(Shown):
     """A moment that is there at any depth: the same one in each member."""
 
     members: Mapping[Offset, Moment] = field(repr=False)

@@ -18,6 +18,7 @@ from symacct.errors import SpecError, UnknownDimError
 from symacct.formulas.dominance import formula_of, settled, smoothed
 from symacct.formulas.expressions import changed
 from symacct.printing import formula
+from symacct.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Crossover:
+class Crossover(Shown):
     """Where two costs are equal, by one dim: all positive roots, and which is larger between them.
 
     ``roots`` are exact: rational, radicals, or roots of a polynomial; formulas where other dims have no sizes. `names`

@@ -19,6 +19,7 @@ from symacct.dim import check_size, point
 from symacct.errors import MissingSizeError, SpecError, UnknownDimError
 from symacct.formulas.expressions import Opened, changed, expanded
 from symacct.printing import formula, quantity, text
+from symacct.shown import Shown
 
 MEASURES = (*COST_FIELDS, "bytes")
 _GROUPS = ("term", "module", "op", "phase")
@@ -108,7 +109,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Shares:
+class Shares(Shown):
     """The parts of a cost at given sizes, largest first. ``str()`` is a table; ``shares["name"]`` a row."""
 
     of: str
@@ -190,7 +191,7 @@ def _groups(what: Any, of: str, by: str, phase: str | None, depth: int | None) -
 
 
 @dataclass(frozen=True)
-class Elasticities:
+class Elasticities(Shown):
     """How many percent a cost grows per percent of each dim, at given sizes; largest first. ``["L"]`` is a fraction."""
 
     of: str

@@ -15,6 +15,7 @@ from symacct.dim import symbol
 from symacct.errors import SpecError, UnknownDimError
 from symacct.formulas.expressions import Monomial, Opened, Terms, changed, expanded, monomial_of, read
 from symacct.printing import formula, text
+from symacct.shown import Shown
 
 # What an account's values may name, as in P="params".
 QUANTITIES = (
@@ -149,7 +150,7 @@ def _less(terms: Terms, factor: Monomial, coefficient: Any, wanted: Terms) -> Te
     return left
 
 
-class Expressed:
+class Expressed(Shown):
     """An account, or a part of one, whose formulas are read in other names.
 
     It has the attributes and methods of what it is made from; expressions that come out of them are in

@@ -19,6 +19,7 @@ from symacct.hf.layout import Layout, Meaning
 from symacct.hf.reading import fields_of, quiet, read
 from symacct.hf.sizes import lay_out
 from symacct.hf.tasks import inputs_of, task_of
+from symacct.shown import Shown
 
 if TYPE_CHECKING:
     from symacct.account import Account
@@ -28,7 +29,7 @@ _ROOMY = {"P": 1024}  # trial sizes: more positions than there are tokens
 
 
 @dataclass(frozen=True)
-class FromConfig:
+class FromConfig(Shown):
     """A model as a config describes it, over named dims.
 
     ``builder`` makes the model, and its parameters are dims. ``sizes`` are the config's own sizes of these, so that

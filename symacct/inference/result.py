@@ -22,13 +22,14 @@ from symacct.inference.cache import Named, cache_bytes, cache_elements, grown_by
 from symacct.inference.fit import largest_size
 from symacct.printing import formula
 from symacct.roofline import roofline
+from symacct.shown import Shown
 from symacct.units import show
 
 _LEAST = Convention("least", causal="exact", causal_in=("",))  # attention that skips what its mask closes
 
 
 @dataclass(frozen=True)
-class Inference:
+class Inference(Shown):
     """A prefill and a decode step of a model, and what follows for memory and time.
 
     ``decode`` is the account of one step: every sequence of a batch reads one token after a past of so many tokens (the

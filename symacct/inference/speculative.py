@@ -13,10 +13,11 @@ from symacct.cost import Size
 from symacct.errors import QuestionError
 from symacct.napkin.amounts import exact
 from symacct.printing import formula
+from symacct.shown import Shown
 
 
 @dataclass(frozen=True)
-class Speculation:
+class Speculation(Shown):
     """What guessing gains: ``tokens`` per run of the large model, times ``speed_up``, ``operations`` times the FLOP."""
 
     acceptance: Size

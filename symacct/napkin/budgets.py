@@ -12,11 +12,12 @@ from symacct.hardware import Device
 from symacct.napkin.amounts import count, over, shown, table, times
 from symacct.napkin.tokens import tokens_of
 from symacct.napkin.training import HOUR
+from symacct.shown import Shown
 from symacct.units import read
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Shown):
     """What devices can do in some time: ``flops``, and what that is enough for."""
 
     flops: Any

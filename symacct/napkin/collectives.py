@@ -15,6 +15,7 @@ from symacct.device_file import device_or_file
 from symacct.errors import DeviceError, SpecError
 from symacct.hardware import Device
 from symacct.napkin.amounts import over, reduced, shown, table, times
+from symacct.shown import Shown
 from symacct.units import read
 
 _FACTORS: dict[str, Callable[[Any], Any]] = {
@@ -37,7 +38,7 @@ def factor(kind: str, ranks: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Communication:
+class Communication(Shown):
     """A collective: bytes of the array, bytes that one rank sends, and seconds, where there is a bandwidth."""
 
     kind: str

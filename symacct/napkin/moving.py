@@ -11,6 +11,7 @@ from symacct.account import Account
 from symacct.napkin.amounts import count, over, shown, table, times
 from symacct.napkin.states import Policy, policy_of
 from symacct.napkin.tokens import tokens_of
+from symacct.shown import Shown
 from symacct.units import read
 
 # One way, 16 lanes, after the line code (PCI-SIG base specifications 3.0 to 6.0).
@@ -20,7 +21,7 @@ PCIE: Mapping[str, float] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Shown):
     """A checkpoint: its bytes, the seconds that writing takes, and the share of time that is, where it is regular."""
 
     bytes: Any
@@ -65,7 +66,7 @@ def checkpoint(
 
 
 @dataclass(frozen=True)
-class Loading:
+class Loading(Shown):
     """What training reads: tokens and bytes in a step and in a second."""
 
     tokens: Any
@@ -112,7 +113,7 @@ def loading(
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Transfer(Shown):
     """Bytes over a link, one way, and the seconds that takes."""
 
     bytes: Any

@@ -19,10 +19,11 @@ from symacct.formulas.expressions import read as read_expression
 from symacct.napkin.amounts import over, reduced, shown, table, times
 from symacct.napkin.collectives import Communication, collective
 from symacct.napkin.states import States, states
+from symacct.shown import Shown
 
 
 @dataclass(frozen=True)
-class Parallel:
+class Parallel(Shown):
     """A step over data*tensor devices: bytes on each one, and the collectives of a step with how often each runs."""
 
     data: int

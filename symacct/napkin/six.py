@@ -13,6 +13,7 @@ from symacct.conventions.presets import Convention
 from symacct.formulas.expressions import read
 from symacct.napkin.amounts import over, reduced, shown, table, times
 from symacct.napkin.tokens import tokens_of
+from symacct.shown import Shown
 
 RULE = Convention(
     name="6ND",
@@ -26,7 +27,7 @@ RULE = Convention(
 
 
 @dataclass(frozen=True)
-class RuleOfSix:
+class RuleOfSix(Shown):
     """The work of a step as traced, 6*N*D, and the terms that lie between, each with a reason (``explanation``)."""
 
     params: Any

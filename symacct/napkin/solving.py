@@ -21,6 +21,7 @@ from symacct.napkin.growth import direction
 from symacct.napkin.question import Condition, at_depth, read_question
 from symacct.napkin.search import BEYOND, last_size
 from symacct.napkin.ties import Line
+from symacct.shown import Shown
 
 _SCANNED = 2**16  # so many sizes are tried one by one where nothing shows that a figure only grows
 
@@ -35,7 +36,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Shown):
     """The size of a dim that a question asks for. ``int(answer)`` is the size.
 
     ``kind``: "largest" or "least". ``sizes``: all sizes that go with it. ``next``: the neighbouring size that the

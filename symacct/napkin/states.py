@@ -19,6 +19,7 @@ from symacct.device_file import device_or_file
 from symacct.errors import QuestionError, SpecError
 from symacct.hardware import Device
 from symacct.napkin.amounts import count, over, shown, table, times
+from symacct.shown import Shown
 from symacct.units import read
 
 
@@ -76,7 +77,7 @@ def policy_of(name: str | Policy) -> Policy:
 
 
 @dataclass(frozen=True)
-class States:
+class States(Shown):
     """Bytes of weights, gradients and optimizer state on one rank; ``whole`` is what they are on one device alone."""
 
     params: Any
@@ -146,7 +147,7 @@ def states(
 
 
 @dataclass(frozen=True)
-class LargestModel:
+class LargestModel(Shown):
     """How many parameters fit, with their states, into the memory of some devices."""
 
     params: int
@@ -173,7 +174,7 @@ def largest_model(memory: Any, policy: str | Policy = "mixed16", *, devices: int
 
 
 @dataclass(frozen=True)
-class DevicesNeeded:
+class DevicesNeeded(Shown):
     """How many devices hold a model: its states shared out evenly, its activations on each."""
 
     devices: int

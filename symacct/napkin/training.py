@@ -16,6 +16,7 @@ from symacct.errors import SpecError
 from symacct.hardware import Device
 from symacct.napkin.amounts import count, over, shown, table, times
 from symacct.napkin.tokens import tokens_of
+from symacct.shown import Shown
 from symacct.units import read
 
 HOUR, DAY, YEAR = 3600, 86400, 31557600  # seconds; a year of 365.25 days
@@ -32,7 +33,7 @@ MARKERS: Mapping[str, tuple[float, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Shown):
     """A training: its work, and how long it takes. Numbers in base units, or expressions; None where nothing tells.
 
     ``flops``: model FLOP. ``rate``: model FLOP per second of one device. ``mfu``: that rate over the device's dense

@@ -14,12 +14,13 @@ from symacct.cost import Size
 from symacct.errors import DeviceError, MissingSizeError
 from symacct.hardware import Device
 from symacct.roofline.kernels import Kernel, Use
+from symacct.shown import Shown
 
 LIMITS = ("compute", "vector", "memory")
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bound(Shown):
     """The least time of a part of a step: its kernels one after another, each at the ceiling that it meets first.
 
     ``seconds`` is a number, or a SymPy sum of ``times*Max(...)`` in an account without sizes. ``flops`` are those of

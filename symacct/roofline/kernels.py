@@ -56,13 +56,14 @@ def eager(account: Account) -> list[Use]:
     counts: Counter[tuple[str, str, str, int]] = Counter()
     for node in record.nodes:
         if node.call not in known:
-            known[node.call] = _of_call(account, node.call)
+            known[node.call] = of_call(account, node.call)
         if known[node.call] is not None:
             counts[node.phase, node.path, node.op, node.call] += 1
     return [Use(*key[:3], known[key[3]], n) for key, n in counts.items()]  # type: ignore[arg-type]
 
 
-def _of_call(account: Account, call: int) -> Kernel | None:
+def of_call(account: Account, call: int) -> Kernel | None:
+    """The kernel of one distinct call of a plain account; None for what costs nothing or has no rule."""
     cost = account._costs[call]
     if cost is None:
         return None

@@ -21,6 +21,7 @@ from symacct.report import WIDTH, Column, Section, as_renderables, as_text, head
 from symacct.roofline.bounds import Bound, Ceilings
 from symacct.roofline.kernels import Use
 from symacct.roofline.lifting import LEVELS, TOTAL, uses_of
+from symacct.shown import Shown
 from symacct.units import read, show
 
 _LEVEL_NOTES = {
@@ -48,7 +49,7 @@ def roofline(account: Account, device: str | Device, tf32: bool = False, level: 
 
 
 @dataclass(frozen=True)
-class Roofline:
+class Roofline(Shown):
     """The least time of an account's step on a device: ``phases``, ``by_module(depth)``, ``by_op()``, ``total``.
 
     Each is a `Bound`. ``notes`` say what the times rest on.

@@ -14,10 +14,11 @@ from symacct.hardware import Device
 from symacct.printing import formula, text
 from symacct.roofline.bounds import Bound, largest
 from symacct.roofline.rooflines import Roofline, roofline
+from symacct.shown import Shown
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(Shown):
     """Where a part of a step turns compute-bound, by one dim.
 
     ``roots`` are the exact sizes at which its arithmetic at the peaks takes as long as its bytes at the bandwidth:

@@ -13,11 +13,12 @@ from symacct.device_file import device_or_file
 from symacct.errors import MissingSizeError, QuestionError
 from symacct.hardware import Device
 from symacct.roofline.rooflines import roofline
+from symacct.shown import Shown
 from symacct.units import read, show
 
 
 @dataclass(frozen=True)
-class Utilization:
+class Utilization(Shown):
     """The FLOP of a step by a convention, over what so many devices could do in the measured time.
 
     ``float()`` is the fraction. ``peak``: FLOP/s of one device, dense, for ``dtype``.

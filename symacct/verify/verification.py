@@ -15,6 +15,7 @@ import torch
 
 from symacct.printing import quantity
 from symacct.report import WIDTH, Column, Section, as_markdown, as_renderables, as_text
+from symacct.shown import Shown
 from symacct.verify.findings import Figure, Part, Residual
 from symacct.verify.perf import of_processor
 from symacct.verify.timing import duration
@@ -29,7 +30,7 @@ _SHOWN = 10  # residuals of a part that a page shows; the JSON has all
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Shown):
     """An account beside a real run: ``parts`` (operators, FLOPs, memory, time, counters), each with its figures.
 
     ``holds``: whether all that is claimed was found so. ``residuals``: where it was not, by part, largest
