@@ -14,10 +14,11 @@ class Repeats:
 
     ``uses`` has for each node its module path and whatever else must be equal (phase, operator, cost). Equal modules
     stand in one container under consecutive numbers, and all that runs in them is equal, in the same places below
-    them and as often.
+    them and as often. With ``numeric`` only modules whose whole name is a number are taken together, as those of lists
+    are: ``ln_1`` and ``ln_2`` are equal, but stand in different places.
     """
 
-    def __init__(self, uses: Iterable[tuple[str, Hashable]]) -> None:
+    def __init__(self, uses: Iterable[tuple[str, Hashable]], numeric: bool = False) -> None:
         inside: dict[str, Counter[tuple[str, Hashable]]] = {}  # of each module what runs in it, by relative path
         for path, what in uses:
             parts = path.split(".")
@@ -25,7 +26,7 @@ class Repeats:
                 module, rest = ".".join(parts[:i]), ".".join(parts[i:])
                 inside.setdefault(module, Counter())[rest, what] += 1
         self._run: dict[str, tuple[str, str, int]] = {}  # module: the first of its run, the run's name, its length
-        for run in _runs(inside):
+        for run in _runs(inside, numeric):
             self._run |= {module: (run[0], _joined(run[0], run[-1]), len(run)) for module in run}
         self._known: dict[str, tuple[str, int]] = {}
 
@@ -46,13 +47,13 @@ class Repeats:
         return known
 
 
-def _runs(inside: dict[str, Counter[tuple[str, Hashable]]]) -> Iterator[list[str]]:
+def _runs(inside: dict[str, Counter[tuple[str, Hashable]]], numeric: bool) -> Iterator[list[str]]:
     """Modules that follow each other by number in one container and are equal."""
     siblings: dict[tuple[str, str, str], dict[int, str]] = {}
     for module in inside:
         container, _, name = module.rpartition(".")
         match = _NUMBERED.fullmatch(name)
-        if match:
+        if match and not (numeric and (match[1] or match[3])):
             siblings.setdefault((container, match[1], match[3]), {})[int(match[2])] = module
     for numbered in siblings.values():
         run: list[str] = []
