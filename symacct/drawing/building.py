@@ -103,29 +103,21 @@ class Builder:
         cluster = self._inside.get(key)
         identity, within = self.ids[key], cluster.id if cluster else ""
         if key.kind in (INPUT, OUTPUT):
+            label = self._names.get(key.path, key.path) or OUTPUT
             return Box(
-                identity,
-                self._names.get(key.path, key.path) or OUTPUT,
-                key.path,
-                key.kind,
-                "forward",
-                (),
-                self._end(key),
-                (),
-                within,
-                1,
-                (),
-                0,
-            )
+                identity, label, key.path, key.kind, "forward", ops=(), shape=self._end(key), sources=(),
+                cluster=within, times=1, parts=(), kept=0,
+            )  # fmt: skip
         seen = self._seen_of(key)
         counts = {offset: each.parts.get(key, Counter()) for offset, each in self.found.items()}
-        parts = self.fits.parts(key.path or seen.words, counts)
         phases = list(seen.phases)
         alone = len(phases) == 1 and not (self.folded and phases == ["forward"] and self.least.account.step.trained)
+        every_update = key.kind == "module" and phases == ["optimizer"]  # of parameters of all shapes
         return Box(
             identity, _label(key, seen, cluster), key.path, key.kind, phases[0] if alone else "", tuple(seen.ops),
-            self._shape(self.least.leaving.get(key) or seen.result), tuple(seen.sources)[:_MOST_SOURCES], within,
-            self._times(key), parts, kept,
+            shape="" if every_update else self._shape(self.least.leaving.get(key) or seen.result),
+            sources=tuple(seen.sources)[:_MOST_SOURCES], cluster=within, times=self._times(key),
+            parts=self.fits.parts(key.path or seen.words, counts), kept=kept,
         )  # fmt: skip
 
     def _seen_of(self, key: Key) -> _Seen:

@@ -17,7 +17,7 @@ from symacct.units import show
 WIDTH = 34  # characters of a line in a box
 LINES = 3
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-_PIECE = re.compile(r"(?:[^\s*,.]|\*\*)*[*,.]?\s*")  # what no line is broken within
+_PIECE = re.compile(r"(?:[^\s*,.]|\*\*|\.\.\.)*[*,.]?\s*")  # what no line is broken within
 
 
 def plain(words: str) -> str:
@@ -71,9 +71,12 @@ def wrapped(words: str, width: int = WIDTH, lines: int = LINES) -> list[str]:
 
 
 def _parts(word: str, width: int) -> Iterator[str]:
-    """A word, or of one that is longer than a line the parts that fit."""
-    for begin in range(0, len(word), width):
-        yield word[begin : begin + width]
+    """A word, or of one that is longer than a line the parts that fit, broken behind underscores where it has any."""
+    while len(word.rstrip()) > width:
+        end = word.rfind("_", 1, width) + 1 or width
+        yield word[:end]
+        word = word[end:]
+    yield word
 
 
 def shared(share: float) -> str:
