@@ -4,9 +4,10 @@ PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint 
 
 .PHONY: setup check lint types test coverage slow bench clean
 
-setup: ## the library and all that its tests need
+setup: ## the library and all that its tests need; without a browser the tests of pages are skipped
 	$(PIP) --editable '.[test,lint]'
 	$(PIP) --no-deps --requirement tests/models.txt
+	-scripts/browser.sh
 
 check: lint types test
 
@@ -31,6 +32,7 @@ slow: ## the long sweeps; their results are recorded in docs/
 
 bench:
 	$(PYTHON) benchmarks/trace.py
+	$(PYTHON) benchmarks/pictures.py
 
 clean:
 	rm -rf build dist .coverage .pytest_cache .mypy_cache .ruff_cache

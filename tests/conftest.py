@@ -77,10 +77,11 @@ def outputs_by_seed():
     return outputs
 
 
-# Files that take minutes: real runs with their clocks, whole published models, the prepared script.
+# Files that take minutes: real runs with their clocks, whole published models, pages in a browser, the prepared script.
 LONG = {
-    "test_device_check", "test_from_config", "test_inference", "test_inference_times", "test_measuring",
-    "test_memory_measured", "test_published", "test_reports_builtin", "test_verify", "test_verify_timing",
+    "test_device_check", "test_drawing", "test_drawing_pictures", "test_from_config", "test_inference",
+    "test_inference_times", "test_measuring", "test_memory_measured", "test_page", "test_page_content",
+    "test_published", "test_reports_builtin", "test_verify", "test_verify_timing",
 }  # fmt: skip
 
 

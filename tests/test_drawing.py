@@ -136,7 +136,7 @@ def test_equal_blocks_are_drawn_once():
         ("ln_1", "module", 3), ("up", "module", 3), ("add", "own", 3),
         ("ln_2", "module", 3), ("down", "module", 3), ("clone, add", "own", 3),
     ]  # fmt: skip
-    assert "×3" in to_dot(drawing)  # noqa: RUF001
+    assert "×3" in to_dot(drawing)
     assert "3*2*B*D**2" in to_dot(drawing)
     labels = {box.id: box.label for box in drawing.boxes}
     back = [(labels[e.tail], labels[e.head]) for e in drawing.edges if e.back]
@@ -155,7 +155,7 @@ def test_a_depth_that_is_a_dim_is_drawn():
     box = next(box for box in drawing.boxes if box.path == "*")
     assert box.times == symbol("N")
     assert equal(Amounts(drawing).formulas[box.id], step.forward.flops)
-    assert "×N" in to_dot(drawing)  # noqa: RUF001
+    assert "×N" in to_dot(drawing)
 
 
 def test_views_are_hidden_unless_asked_for():
@@ -212,7 +212,7 @@ def test_nasty_names_come_through(cost):
                 x = getattr(self, name)(x)
             return x
 
-    step = sa.trace(sa.build(Net), "B α", check=False)  # noqa: RUF001
+    step = sa.trace(sa.build(Net), "B α", check=False)
     for depth in (1, "ops"):
         drawing = draw(step, depth=depth)
         graph = pygraphviz.AGraph(string=to_dot(drawing, cost))

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pygraphviz
 import pytest
+import sympy
+import torch
 from torch import nn
 
 import symacct as sa
-from symacct.drawing import render
+from symacct.drawing import Amounts, render
 from symacct.errors import SpecError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -138,6 +140,23 @@ def test_pictures_are_legible_at_1600_pixels(account, tmp_path):
             least = min(float(size) for size in re.findall(r'font-size="([\d.]+)"', svg))
             assert least * min(1600 / width, 2) >= 9, (name, phase, width)
             assert height < 2.5 * width, (name, phase)
+
+
+def test_thirty_thousand_nodes_are_a_picture(tmp_path):
+    """A step of 30,000 nodes is drawn, as few boxes or as many as can be read, which add up, and says how."""
+
+    def loop(x):
+        for _ in range(10_000):
+            x = torch.relu(x * 2 + 1)
+        return x
+
+    step = sa.trace(loop, "B D", train=False, check=False)
+    assert step.total.count == 30_000
+    for depth, most in ((None, 40), ("ops", 250)):
+        drawing = step.render(tmp_path / "a.svg", depth=depth, cost="pointwise")
+        assert 1 < len([box for box in drawing.boxes if box.parts]) <= most
+        assert sympy.expand(Amounts(drawing, "pointwise").total - step.total.pointwise) == 0
+        assert "30,000 nodes drawn as" in (tmp_path / "a.svg").read_text()
 
 
 def test_the_command(tmp_path):

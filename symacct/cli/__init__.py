@@ -6,7 +6,7 @@ Exit codes: 0 done; 1 the model cannot be traced, or a check failed; 2 the comma
 
 import warnings
 
-from symacct.cli import costs, devices, questions, reporting  # noqa: F401  # have the commands
+from symacct.cli import costs, devices, exploring, pictures, questions, reporting  # noqa: F401  # have the commands
 from symacct.cli.app import app
 
 __all__ = ["app", "main"]

@@ -53,6 +53,8 @@ def to_dot(drawing: Drawing, cost: str = "flops", device: str | Device | None = 
 class Writer:
     """What a drawing is in DOT; the costs are ``amounts``."""
 
+    margin = "0.11,0.06"  # inches around the text of a box
+
     def __init__(self, drawing: Drawing, amounts: Amounts, plain: bool) -> None:
         self.drawing = drawing
         self.plain = plain
@@ -75,8 +77,8 @@ class Writer:
             f"  graph [rankdir=TB, splines={lines}, nodesep=0.22, ranksep=0.3, labelloc=t, labeljust=l, pad=0.25, "
             f'fontname="{_FONT}", fontsize=11, fontcolor="{INK}", bgcolor="{PAPER}", tooltip=" ", '
             f"label={self._caption()}]",
-            f'  node [shape=box, style="rounded,filled", fontname="{_FONT}", fontsize={_SMALL}, margin="0.11,0.06", '
-            f'color="{BOX_LINE}", height=0.3, width=1.7]',
+            f'  node [shape=box, style="rounded,filled", fontname="{_FONT}", fontsize={_SMALL}, '
+            f'margin="{self.margin}", color="{BOX_LINE}", height=0.3, width=1.7]',
             f'  edge [color="{EDGE}", arrowsize=0.6, fontname="{_FONT}", fontsize=9, fontcolor="{MUTED}"]',
         ]
         return "\n".join([*head, *self._inside("", "  "), *self._columns(), *self._edges(), "}"]) + "\n"

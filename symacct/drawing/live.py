@@ -20,6 +20,8 @@ def to_live_dot(drawing: Drawing) -> str:
 
 
 class _Live(Writer):
+    margin = "0.2,0.06"  # in a browser Graphviz does not know the font, and text may be wider than it thinks
+
     def _caption(self) -> str:
         return '""'
 

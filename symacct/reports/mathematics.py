@@ -90,7 +90,8 @@ def _marked(match: re.Match[str]) -> str:
     if match[1]:
         return f"<sup>{html_of(match[2])}</sup>"
     if match[3]:
-        return "\N{NARROW NO-BREAK SPACE}"
+        number = match.string[match.end() : match.end() + 1].isdigit()  # 12 24 would be another one
+        return "\N{NARROW NO-BREAK SPACE}" + ("\N{MULTIPLICATION SIGN}\N{NARROW NO-BREAK SPACE}" if number else "")
     if match[4]:
         return "\N{NARROW NO-BREAK SPACE}//\N{NARROW NO-BREAK SPACE}"
     if match[5]:
