@@ -3,11 +3,11 @@
     python benchmarks/pictures.py [--repeat 3] [--only NAME] [--json FILE]
 
 Full training steps with AdamW of the models of benchmarks/models.py whose depth is a number. "trace" is that of the
-step with its check. "page" is the page in the step's own dtype alone, "dtypes" the page with the two others, each of
-which is traced anew. "svg" is the picture of the step at the depth of modules that is readable. "open" is the time in
-headless Chromium from the navigation to the first complete view, "update" that of the numbers after one size was
-moved, "layout" that of the graph. Those four are medians of ``--repeat`` turns, and what is made in Python is made
-once before. The ratio of "open" is not to the trace, but to opening an empty page in the same browser.
+step with its check. "svg" is the first picture of the step after that, at the depth of modules that is readable.
+"page" is the first page, in the step's own dtype alone, "dtypes" the page with the two others, each of which is traced
+anew and checked. "open" is the time in headless Chromium from the navigation to the first complete view, "update" that
+of the numbers after one size was moved, "layout" that of the graph: medians of ``--repeat`` turns. Beside "open" stands
+the time that an empty page takes in the same browser.
 """
 
 from __future__ import annotations
@@ -51,14 +51,13 @@ def measure(case: Any, repeat: int, folder: Path) -> dict[str, Any]:
     model = case.build()
     trace, account = timed(lambda: sa.trace(model, optimizer=torch.optim.AdamW, **case.specs))
     page, large = folder / "page.html", folder / "dtypes.html"
-    to_html(account, page, dtypes=())  # what is found out once: formulas, moments, equal modules
-    render(account, folder / "step.svg")
+    svg, _ = timed(lambda: render(account, folder / "step.svg"))
     return {
         "model": case.name,
         "trace_s": trace,
-        "page_s": median(lambda: to_html(account, page, dtypes=()), repeat),
+        "svg_s": svg,
+        "page_s": timed(lambda: to_html(account, page, dtypes=()))[0],
         "dtypes_s": timed(lambda: to_html(account, large))[0],
-        "svg_s": median(lambda: render(account, folder / "step.svg"), repeat),
         "page_bytes": page.stat().st_size,
         "dtypes_bytes": large.stat().st_size,
         **in_browser(large, account.dims[-1], repeat),
@@ -91,18 +90,13 @@ def timed(run: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def median(run: Callable[[], Any], repeat: int) -> float:
-    """The median of the seconds that a call takes."""
-    return statistics.median(timed(run)[0] for _ in range(repeat))
-
-
 def show(row: dict[str, Any]) -> None:
     """A model's times, those of Python beside the trace."""
     print(f"\n{row['model']}: traced and checked in {row['trace_s']:.2f} s")
     for name, what in (
+        ("svg_s", "SVG of the step by modules"),
         ("page_s", f"page, one dtype, {row['page_bytes'] / 1e6:.2f} MB"),
         ("dtypes_s", f"page, three dtypes, {row['dtypes_bytes'] / 1e6:.2f} MB"),
-        ("svg_s", "SVG of the step by modules"),
     ):
         print(f"  {what:34} {row[name]:8.2f} s  {row[name] / row['trace_s']:6.2f} of the trace")
     print(f"  {'page opens':34} {row['open_s']:8.2f} s  (an empty one: {row['empty_s']:.2f} s)")

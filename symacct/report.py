@@ -186,7 +186,9 @@ def as_text(parts: Iterable[RenderableType], width: int) -> str:
     from rich.console import Console
 
     out = io.StringIO()
-    console = Console(file=out, width=width, color_system=None, force_terminal=False, highlight=False)
+    console = Console(
+        file=out, width=width, color_system=None, force_terminal=False, force_jupyter=False, highlight=False
+    )
     for part in parts:
         console.print(part)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

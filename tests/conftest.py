@@ -79,17 +79,18 @@ def outputs_by_seed():
 
 # Files that take minutes: real runs with their clocks, whole published models, pages in a browser, the prepared script.
 LONG = {
-    "test_device_check", "test_drawing", "test_drawing_pictures", "test_from_config", "test_inference",
-    "test_inference_times", "test_measuring", "test_memory_measured", "test_page", "test_page_content",
-    "test_published", "test_reports_builtin", "test_verify", "test_verify_timing",
+    "test_device_check", "test_docs", "test_drawing", "test_drawing_pictures", "test_examples", "test_from_config",
+    "test_inference", "test_inference_times", "test_measuring", "test_memory_measured", "test_notebook", "test_page",
+    "test_page_content", "test_published", "test_reports_builtin", "test_verify", "test_verify_timing",
 }  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)  # before others look at marks
 def pytest_collection_modifyitems(items):
-    """Mark the tests of long files, and skip what needs a GPU where there is none."""
+    """Mark the tests of long files, run those first, so that no worker ends with one, and skip what needs a GPU."""
     import torch
 
+    items.sort(key=lambda item: item.path.stem not in LONG)
     for item in items:
         if item.path.stem in LONG:
             item.add_marker(pytest.mark.long)

@@ -15,13 +15,6 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs" / "page"
 sys.path[:0] = [str(HERE)]
 
-SIZES = {
-    "two_layer": {"B": 16384, "D": 32768, "K": 8192},
-    "cruncher": {"B": 1024, "D": 4096},
-    "gpt2": {"B": 8, "L": 1024, "H": 12, "Dh": 64, "V": 50257, "P": 1024},
-    "llama": {"B": 1, "L": 8192, "G": 8, "H": 4, "Dh": 128, "F": 14336, "V": 128256},
-    "resnet50": {"B": 256},
-}
 VIEWS = {"two_layer": "totals", "cruncher": "memory", "gpt2": "graph", "llama": "totals", "resnet50": "modules"}
 DARK = {"cruncher", "resnet50"}
 
@@ -30,10 +23,11 @@ def main() -> None:
     """Make the pages and their pictures."""
     from browser import opened
     from conftest import _account
+    from test_drawing import SIZES
 
     DOCS.mkdir(exist_ok=True)
-    for name, sizes in SIZES.items():
-        account = _account(name).at(**sizes)
+    for name, view in VIEWS.items():
+        account = _account(name).at(**SIZES[name])
         scheme = "dark" if name in DARK else "light"
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -41,8 +35,8 @@ def main() -> None:
         ):
             path = Path(folder) / "page.html"
             account.to_html(path)
-            page.go(path, f"view={VIEWS[name]}")
-            if VIEWS[name] == "graph":
+            page.go(path, f"view={view}")
+            if view == "graph":
                 page.tab.evaluate("() => Symacct.layout")
             page.tab.wait_for_timeout(500)
             picture = DOCS / f"{name}.png"

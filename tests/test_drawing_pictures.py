@@ -1,5 +1,6 @@
 """Pictures as files: through `Account`'s drawing, through Graphviz from where it is, and from the command line."""
 
+import json
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx
 import pygraphviz
 import pytest
 import sympy
@@ -175,3 +177,29 @@ def test_the_command(tmp_path):
     run = subprocess.run([*command, "-o", tmp_path / "a.jpg"], capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert "ends in none of" in run.stderr
+
+
+def test_the_command_writes_the_graph_as_data(tmp_path):
+    """With .graphml or .json `symacct render` writes the dataflow graph of all nodes instead."""
+    command = [sys.executable, "-m", "symacct", "render", f"{EXAMPLES / 'two_layer.py'}:account", "--at", "B=4,D=8,K=2"]
+    for name in ("a.graphml", "a.json"):
+        run = subprocess.run(
+            [*command, "--device", "h100", "-o", tmp_path / name], capture_output=True, text=True, check=True
+        )
+        assert run.stdout == f"{tmp_path / name}: 24 nodes with shapes and costs\n"
+    graph = networkx.read_graphml(tmp_path / "a.graphml")
+    flops = [node["flops"] for _, node in graph.nodes(data=True) if node["kind"] == "op"]
+    assert (len(flops), sum(flops)) == (24, 6 * 4 * 8 * 2 + 4 * 4 * 8**2)
+    assert json.loads((tmp_path / "a.json").read_text())["graph"]["device"] == "H100-SXM5-80GB"
+
+
+@pytest.mark.parametrize("command", ["render -o a.svg --cost seconds", "explore", "roofline"])
+def test_devices_that_are_not_there_are_refused_before_anything_is_traced(command):
+    """A wrong --device is said at once, even where the target is wrong too."""
+    words = command.split()
+    run = subprocess.run(
+        [sys.executable, "-m", "symacct", words[0], "none.py:model", "--device", "hx1", *words[1:]],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("symacct: there is no device 'hx1' in the table")

@@ -41,7 +41,7 @@ ORDER = [
     ["storages", "eight_bit"],
     ["timeline"],
     ["memory"],
-    ["parts"],
+    ["asking", "parts"],
     ["account"],
     ["graph", "check", "report"],
     ["conventions", "depth"],
@@ -121,8 +121,9 @@ DRAWING = [
 PAGE = [["javascript", "variants"], ["parts"], ["lifetimes", "graphs"], ["content"], ["rendering"]]
 HF = [["layout", "reading"], ["sizes", "tasks"], ["found"]]
 # Methods of Account that hand over to what stands to the right of it import that when they are called.
-LATE = {("account", name) for name in ("graph", "check", "report", "memory_report", "plot", "verify", "conventions")}
-LATE |= {("account", name) for name in ("roofline", "napkin", "reports", "dataflow", "drawing", "page")}
+LATE = {("account", name) for name in ("graph", "check", "report", "verify", "conventions")}
+LATE |= {("asking", name) for name in ("report", "memory_report", "plot", "roofline", "napkin", "reports")}
+LATE |= {("asking", name) for name in ("account", "dataflow", "drawing", "page")}
 LATE |= {("parts", "account"), ("fit", "result"), ("shown", "notebook")}
 LATE |= {("depth", "verify"), ("depth", "conventions")}
 FILES = sorted(ROOT.rglob("*.py"))

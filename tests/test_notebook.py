@@ -257,16 +257,18 @@ def test_latex_is_the_flop_formula(step, there):
 
 
 def test_bundles_have_what_is_asked_for(step):
-    """A MIME bundle has HTML, LaTeX where there is a formula, and only the kinds that are asked for."""
+    """A MIME bundle has HTML, LaTeX where there is a formula, plain text where ``repr()`` is none to read."""
     assert list(mimebundle(step.forward)) == ["text/html", "text/latex"]
-    assert list(mimebundle(step.roofline("h100"))) == ["text/html"]
+    roofline = step.roofline("h100")
+    assert list(mimebundle(roofline)) == ["text/html", "text/plain"]
+    assert mimebundle(roofline)["text/plain"] == str(roofline)
     assert list(mimebundle(step, include={"text/latex"})) == ["text/latex"]
     assert list(mimebundle(step, exclude={"text/html"})) == ["text/latex"]
     assert mimebundle(step.memory)["text/plain"] == "<Memory: memory, in bytes>"
 
 
 def test_classes_show_themselves(shown):
-    """IPython finds HTML by the object's own methods, beside the plain text that ``repr()`` gives."""
+    """IPython finds HTML by the object's own methods, beside plain text."""
     assert isinstance(shown, Shown)
     data, _ = DisplayFormatter().format(shown)
     assert data["text/html"] == to_html(shown) == shown._repr_html_()

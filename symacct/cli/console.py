@@ -82,6 +82,16 @@ def drawable(path: str) -> str:
     return path
 
 
+def hardware(name: str) -> str:
+    """Refuse a device that there is not before anything takes time."""
+    if name:
+        from symacct.device_file import device_or_file
+
+        with errors():
+            device_or_file(name)
+    return name
+
+
 def _code(error: SymacctError) -> int:
     if isinstance(error, UnknownOpError):
         return 3

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from symacct.cli.app import app
-from symacct.cli.console import drawable, errors, progress, show, writable
+from symacct.cli.console import drawable, errors, hardware, progress, show, writable
 from symacct.cli.step import of_a_step_on
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def measure(
 @of_a_step_on
 def roofline(
     account: "Account",
-    device: Annotated[str, typer.Option(help="A device of the table ('h100'), or FILE.toml:NAME")],
+    device: Annotated[str, typer.Option(help="A device of the table ('h100'), or FILE.toml:NAME", callback=hardware)],
     level: Annotated[str, typer.Option(help="Bytes as 'eager' runs them, ideally 'fused', or 'minimal'")] = "eager",
     tf32: Annotated[bool, typer.Option("--tf32", help="float32 products may use TF32.")] = False,
     depth: Annotated[int, typer.Option(min=1, help="How deep module paths are shown.")] = 1,

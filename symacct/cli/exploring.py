@@ -6,11 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from symacct.cli.app import app
-from symacct.cli.console import progress, writable
+from symacct.cli.console import errors, hardware, progress, writable
 from symacct.cli.step import of_a_step_on
 
 if TYPE_CHECKING:
     from symacct.account import Account
+
+
+def _labels(text: str) -> list[str]:
+    """The labels of "bf16, autocast bf16"; none of "none"."""
+    if text.strip() == "none":
+        return []
+    return [label for label in (" ".join(part.split()) for part in text.split(",")) if label]
+
+
+def _readable(dtypes: str) -> str:
+    """Refuse a dtype that there is not before anything takes time."""
+    from symacct.page.variants import dtype_of
+
+    with errors():
+        for label in _labels(dtypes):
+            _ = dtype_of(label)
+    return dtypes
 
 
 @app.command(no_args_is_help=True)
@@ -20,8 +37,12 @@ def explore(
     out: Annotated[
         str, typer.Option("--out", "-o", help="The file to write", metavar="FILE.html", callback=writable)
     ] = "model.html",
-    device: Annotated[str, typer.Option(help="Times at first: a device ('h100'), or FILE.toml:NAME")] = "h100",
-    dtypes: Annotated[str, typer.Option(help="Others that one can choose, or 'none'")] = "autocast bf16, bf16",
+    device: Annotated[
+        str, typer.Option(help="Times at first: a device ('h100'), or FILE.toml:NAME", callback=hardware)
+    ] = "h100",
+    dtypes: Annotated[
+        str, typer.Option(help="Others that one can choose, or 'none'", callback=_readable)
+    ] = "autocast bf16, bf16",
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write one HTML file in which sizes, device and dtype can be moved: totals, memory, modules, graph, roofline.
@@ -50,13 +71,6 @@ def explore(
 
 
 # -- helpers -----------------------------------------------------------------------------
-
-
-def _labels(text: str) -> list[str]:
-    """The labels of "bf16, autocast bf16"; none of "none"."""
-    if text.strip() == "none":
-        return []
-    return [label for label in (" ".join(part.split()) for part in text.split(",")) if label]
 
 
 def _open(path: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from symacct.cli.app import app
-from symacct.cli.console import errors, progress
+from symacct.cli.console import errors, hardware, progress
 from symacct.cli.step import of_a_step, of_a_step_on, pairs
 from symacct.errors import SpecError
 
@@ -51,7 +51,9 @@ def train(
     account: "Account",
     tokens: Annotated[str, typer.Option(help="How many tokens: '15T tokens'")] = "",
     steps: Annotated[str, typer.Option(help="Or how many steps")] = "",
-    device: Annotated[str, typer.Option(help="A device of the table ('h100'), or FILE.toml:NAME")] = "",
+    device: Annotated[
+        str, typer.Option(help="A device of the table ('h100'), or FILE.toml:NAME", callback=hardware)
+    ] = "",
     devices: Annotated[int, typer.Option(min=1, help="How many")] = 1,
     dtype: Annotated[str, typer.Option(help="Of the peak that MFU is a share of")] = "bf16",
     mfu: Annotated[float | None, typer.Option(help="Model FLOPs utilization, of the dense peak: 0.4")] = None,
@@ -84,7 +86,9 @@ def train(
 @app.command(no_args_is_help=True)
 def serve(
     config: Annotated[str, typer.Argument(help="A Hugging Face config.json, or its folder", metavar="CONFIG")],
-    device: Annotated[str, typer.Option(help="A device of the table ('h100'), or FILE.toml:NAME")] = "",
+    device: Annotated[
+        str, typer.Option(help="A device of the table ('h100'), or FILE.toml:NAME", callback=hardware)
+    ] = "",
     devices: Annotated[int, typer.Option(min=1, help="How many share weights and cache")] = 1,
     at: Annotated[str, typer.Option(help="Sizes: B sequences with a past of P tokens: B=8,P=8192")] = "",
     dtype: Annotated[str, typer.Option(help="Of weights, activations and cache: bf16, f16 or f32")] = "bf16",

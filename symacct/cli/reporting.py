@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from symacct.cli.app import app
-from symacct.cli.console import writable
+from symacct.cli.console import hardware, writable
 from symacct.cli.step import account_of, of_a_model_on, pairs
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def report(
     account: "Account",
     template: Annotated[str, typer.Argument(help="summary, training or comparison, or a file: mine.md.j2")],
-    device: Annotated[str, typer.Option(help="For times: a device of the table ('h100'), or FILE.toml:NAME")] = "",
+    device: Annotated[
+        str, typer.Option(help="For times: a device of the table ('h100'), or FILE.toml:NAME", callback=hardware)
+    ] = "",
     out: Annotated[
         str, typer.Option("--out", "-o", help="Write to this file", metavar="FILE.md|html|tex", callback=writable)
     ] = "",

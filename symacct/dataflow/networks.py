@@ -16,6 +16,7 @@ from symacct.algebra import evaluate
 from symacct.cost import COST_FIELDS, Size, TensorMeta
 from symacct.dataflow.flows import Flow, flows
 from symacct.dataflow.times import node_seconds
+from symacct.device_file import device_or_file
 from symacct.errors import SpecError
 from symacct.files import must_be_writable, replacing
 from symacct.hardware import Device
@@ -81,7 +82,7 @@ class _Network:
         self.asked = account
         self.account = laid_out(account)
         self.record = self.account.step.record
-        self.device = device
+        self.device = device_or_file(device) if device is not None else None
         self._texts: dict[Any, str] = {}
         self._amounts: dict[Any, dict[str, Any]] = {}
         self._metas: dict[int, TensorMeta] = {}
@@ -118,11 +119,7 @@ class _Network:
             "convention": account.convention,
             "version": symacct.__version__,
         }
-        return found if self.device is None else {**found, "device": self._device_name}
-
-    @property
-    def _device_name(self) -> str:
-        return plain_text(self.device.name if isinstance(self.device, Device) else str(self.device))
+        return found if self.device is None else {**found, "device": plain_text(self.device.name)}
 
     def _ops(self) -> Iterator[tuple[str, dict[str, Any]]]:
         account = self.account

@@ -23,16 +23,19 @@ def mimebundle(
 ) -> dict[str, str]:
     """All forms of an object by MIME type, of those that are asked for.
 
-    Plain text is left to ``repr()``, but for classes that have none of their own, whose address would stand there.
+    Plain text is left to ``repr()``, but where that would be an address or a list of all fields it is ``str()``.
     """
-    makers: dict[str, Callable[[Any], str | None]] = {"text/html": to_html, "text/latex": to_latex}
-    own: Any = type(what).__repr__
-    if own is object.__repr__:
-        makers["text/plain"] = _named
+    makers: dict[str, Callable[[Any], str | None]] = {
+        "text/html": to_html, "text/latex": to_latex, "text/plain": _plain,
+    }  # fmt: skip
     wanted = [kind for kind in makers if (not include or kind in include) and kind not in (exclude or ())]
     made = {kind: makers[kind](what) for kind in wanted}
     return {kind: text for kind, text in made.items() if text is not None}
 
 
-def _named(what: Any) -> str:
-    return f"<{type(what).__name__}: {page_of(what).heading[0]}>"
+def _plain(what: Any) -> str | None:
+    own: Any = type(what).__repr__
+    has_words = type(what).__str__ is not object.__str__
+    if has_words and (own is object.__repr__ or hasattr(own, "__wrapped__")):  # which those of dataclasses have
+        return str(what)
+    return f"<{type(what).__name__}: {page_of(what).heading[0]}>" if own is object.__repr__ else None
