@@ -20,11 +20,13 @@ class Repeats:
 
     def __init__(self, uses: Iterable[tuple[str, Hashable]], numeric: bool = False) -> None:
         inside: dict[str, Counter[tuple[str, Hashable]]] = {}  # of each module what runs in it, by relative path
-        for path, what in uses:
-            parts = path.split(".")
-            for i in range(1, len(parts) + 1):
-                module, rest = ".".join(parts[:i]), ".".join(parts[i:])
-                inside.setdefault(module, Counter())[rest, what] += 1
+        below: dict[str, list[tuple[str, str]]] = {}  # of each path the modules around it, and the rest of it in each
+        for (path, what), times in Counter(uses).items():
+            if path not in below:
+                parts = path.split(".")
+                below[path] = [(".".join(parts[:i]), ".".join(parts[i:])) for i in range(1, len(parts) + 1)]
+            for module, rest in below[path]:
+                inside.setdefault(module, Counter())[rest, what] += times
         self._run: dict[str, tuple[str, str, int]] = {}  # module: the first of its run, the run's name, its length
         for run in _runs(inside, numeric):
             self._run |= {module: (run[0], _joined(run[0], run[-1]), len(run)) for module in run}

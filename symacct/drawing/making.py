@@ -34,21 +34,7 @@ def draw(
 
     Raises `SpecError` for a phase or a depth that there is not, or of which nothing runs.
     """
-    if phase is not None and (phase not in PHASES or phase == "recompute"):
-        raise SpecError(f"phase: {phase!r} is none of forward, backward (with what is recomputed), optimizer")
-    if depth is not None and depth != OPS and not (isinstance(depth, int) and depth >= 1):
-        raise SpecError(f"depth: {depth!r} is neither a whole number >= 1 nor 'ops'")
-    if limit < 1:
-        raise SpecError(f"limit: {limit!r} boxes are none; give a whole number >= 1")
-    choosing = _Choosing(account.symbolic, phase, free, brief=phase is None and depth is None)
-    most = limit if depth is not None else min(limit, _READABLE)
-    refusal: StructuralError | None = None
-    for cut in choosing.cuts(depth, most):
-        try:
-            return choosing.drawing(account, cut, depth)
-        except StructuralError as error:  # too fine for a polynomial in the depth: coarser sums may have one
-            refusal = error
-    raise refusal or SpecError("draw(): nothing runs")
+    return Drawings(account, phase, free).at(depth, limit)
 
 
 @dataclass(frozen=True)
@@ -61,24 +47,44 @@ class Cut:
     hidden: int
 
 
-class _Choosing:
-    """The ways to part a step, from fine to coarse."""
+class Drawings:
+    """The drawings of a step or a phase of it, from fine to coarse; what they share is found out once.
 
-    def __init__(self, account: Account, phase: str | None, free: bool, brief: bool) -> None:
-        self.brief = brief
-        self.account = account
+    ``phase`` and ``free`` as in `draw`, which raises the same.
+    """
+
+    def __init__(self, account: Account, phase: str | None = None, free: bool = False) -> None:
+        if phase is not None and (phase not in PHASES or phase == "recompute"):
+            raise SpecError(f"phase: {phase!r} is none of forward, backward (with what is recomputed), optimizer")
+        self.asked = account
+        self.account = account.symbolic
         self.phase = phase
         self.free = free
-        self.fits = Fits(account)
+        self.fits = Fits(self.account)
         self.stretches = {offset: Stretch.of(member, phase) for offset, member in self.fits.members.items()}
         if not all(stretch.drawn for stretch in self.stretches.values()):
             raise SpecError(f"phase: nothing runs in {phase!r}" if phase else "draw(): the account has no nodes")
         nodes = [node for stretch in self.stretches.values() for node in (*stretch.drawn, *stretch.folded)]
-        places = Places(account, nodes)
+        places = Places(self.account, nodes)
         self.shown = {path: places.of(path) for path in dict.fromkeys(node.path for node in nodes)}
         self.paths = {self.shown[n.path] for stretch in self.stretches.values() for n in stretch.drawn}
 
-    def cuts(self, depth: int | str | None, most: int) -> Iterator[Cut]:
+    def at(self, depth: int | str | None = None, limit: int = LIMIT) -> Drawing:
+        """The drawing at a depth, with so many boxes at most, as `draw` has them."""
+        if depth is not None and depth != OPS and not (isinstance(depth, int) and depth >= 1):
+            raise SpecError(f"depth: {depth!r} is neither a whole number >= 1 nor 'ops'")
+        if limit < 1:
+            raise SpecError(f"limit: {limit!r} boxes are none; give a whole number >= 1")
+        most = limit if depth is not None else min(limit, _READABLE)
+        refusal: StructuralError | None = None
+        for cut in self._cuts(depth, most):
+            try:
+                return self._drawing(cut, depth)
+            except StructuralError as error:  # too fine for a polynomial in the depth: coarser sums may have one
+                refusal = error
+        raise refusal or SpecError("draw(): nothing runs")
+
+    def _cuts(self, depth: int | str | None, most: int) -> Iterator[Cut]:
         """The cuts that have at most so many boxes, the one that is asked for first; the last is made to."""
         lowest = deepest(self.paths)
         depths: list[int | str] = list(range(min(depth, lowest) if isinstance(depth, int) else lowest, 0, -1))
@@ -86,15 +92,15 @@ class _Choosing:
             depths.insert(0, OPS)
         cut: Cut | None = None
         for each in depths or [1]:
-            cut = self._cut(each)
+            cut = self._cut(each, brief=self.phase is None and depth is None)
             if len(cut.visible) <= most:
                 yield cut
         if cut is not None and len(cut.visible) > most:
             yield _grouped(cut, most)
 
-    def _cut(self, depth: int | str) -> Cut:
+    def _cut(self, depth: int | str, brief: bool) -> Cut:
         containers: Collection[str] = () if depth == OPS else containers_of(self.paths, int(depth))
-        keys = {o: keys_of(stretch, self.shown, depth, containers, self.brief) for o, stretch in self.stretches.items()}
+        keys = {o: keys_of(stretch, self.shown, depth, containers, brief) for o, stretch in self.stretches.items()}
         visible: dict[Key, None] = {}
         for offset, stretch in reversed(self.stretches.items()):
             costs = stretch.account._costs
@@ -108,7 +114,7 @@ class _Choosing:
         first = next(iter(keys.values()))
         return Cut(depth, keys, list(ordered), sum(key not in visible for key in first))
 
-    def drawing(self, account: Account, cut: Cut, wished: int | str | None) -> Drawing:
+    def _drawing(self, cut: Cut, wished: int | str | None) -> Drawing:
         """The picture of a cut."""
         visible = set(cut.visible)
         found = {
@@ -117,7 +123,7 @@ class _Choosing:
         builder = Builder(self.fits, found, self.shown, cut.visible, folded=self.phase is None)
         boxes = builder.boxes
         notes = tuple(self._notes(cut, wished, len(boxes), builder.count))
-        return Drawing(account, boxes, builder.clusters, builder.edges, self.phase or "", cut.depth, notes)
+        return Drawing(self.asked, boxes, builder.clusters, builder.edges, self.phase or "", cut.depth, notes)
 
     def _notes(self, cut: Cut, wished: int | str | None, boxes: int, number: Any) -> Iterator[str]:
         grouped = any(key.kind == "group" for key in cut.visible)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from symacct.account import Account
+from symacct.dataflow.flows import Flow, flows
 from symacct.depth.structural import StructuralAccount
 from symacct.record import Node
 from symacct.repeats import Repeats
@@ -46,6 +48,21 @@ class Stretch:
             return cls(account, [n for n in nodes if phase is None or n.phase == phase], [])
         drawn = [n for n in nodes if n.phase in ("forward", "optimizer")]
         return cls(account, drawn, [n for n in nodes if n.phase not in ("forward", "optimizer")])
+
+    @cached_property
+    def flows(self) -> list[Flow]:
+        """The tensors that the drawn nodes read."""
+        drawn = {node.index for node in self.drawn}
+        return [flow for flow in flows(self.account.step.record) if flow.reader in drawn]
+
+    @cached_property
+    def kept(self) -> list[int]:
+        """The storages that are kept for the backward pass, where the forward pass is drawn."""
+        later = self.account.memory.later
+        marks = later.marks("forward") if any(node.phase == "forward" for node in self.drawn) else []
+        if not self.account.step.trained or not marks:
+            return []
+        return [s for s in sorted(later.alive_at(marks[0])) if later.kind(s) in ("activations", "outputs")]
 
 
 class Places:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from symacct.account import Account
 from symacct.cost import Cost
-from symacct.dataflow.flows import Flow, flows
+from symacct.dataflow.flows import Flow
 from symacct.drawing.places import Key, Stretch, above
 from symacct.record import Node, Value, values_in
 from symacct.roofline.kernels import dtype_of
@@ -43,22 +43,20 @@ class Sorted:
         self.leaving: dict[Key, Value] = {}  # the last tensor that goes from a box to another
         self._drawn = {node.index: key for node, key in zip(stretch.drawn, keys, strict=True)}
         self._visible = visible
-        self._follow(stretch.drawn)
+        self._follow(stretch.flows, stretch.drawn)
         self._give_out(stretch.drawn)
         self._fold(stretch.folded)
-        self.parts, self.kept = self._parts(), self._kept()
+        self.parts, self.kept = self._parts(), self._kept(stretch.kept)
 
     # -- flows ---------------------------------------------------------------------------
 
-    def _follow(self, drawn: list[Node]) -> None:
+    def _follow(self, read: list[Flow], drawn: list[Node]) -> None:
         """Find the edges, and for each hidden node the box that first needs what it made, else that it needs."""
         drawn_keys, visible = self._drawn, self._visible
         through: dict[int, list[Flow]] = {}  # of hidden nodes: what they hand on
         readers: dict[int, int] = {}
-        for flow in flows(self.record):
-            key = drawn_keys.get(flow.reader)
-            if key is None:
-                continue
+        for flow in read:
+            key = drawn_keys[flow.reader]
             made = through.get(flow.maker, [])
             if flow.maker in drawn_keys and drawn_keys[flow.maker] not in visible:
                 readers.setdefault(flow.maker, flow.reader)
@@ -180,28 +178,16 @@ class Sorted:
                 parts[known[call]] += times
         return found
 
-    def _kept(self) -> dict[Key, Counter[int]]:
+    def _kept(self, storages: list[int]) -> dict[Key, Counter[int]]:
         """The storages that are kept for the backward pass, by the box that made them."""
-        memory = self.account.memory
-        marks = memory.later.marks("forward")
-        if not self.account.step.trained or not marks:
-            return {}
         found: dict[Key, Counter[int]] = {}
-        for storage in sorted(memory.later.alive_at(marks[0])):
-            if memory.later.kind(storage) in ("activations", "outputs"):
-                key = self._maker_of(storage)
-                if key is not None:
-                    found.setdefault(key, Counter())[storage] += 1
+        first = next(iter(self.owner.values()))
+        for storage in storages:
+            node = self.record.storages[storage].node
+            here = node is not None and node.index in self.owner and self.record.nodes[node.index].op == node.op
+            key = self.owner[node.index] if node is not None and here else first
+            found.setdefault(key, Counter())[storage] += 1
         return found
-
-    def _maker_of(self, storage: int) -> Key | None:
-        """The box that made a storage; None where the forward pass is not drawn."""
-        if not any(self.record.nodes[index].phase == "forward" for index in self._drawn):
-            return None
-        node = self.record.storages[storage].node
-        if node is not None and node.index in self.owner and self.record.nodes[node.index].op == node.op:
-            return self.owner[node.index]
-        return next(iter(self.owner.values()))
 
     # -- words -----------------------------------------------------------------------------
 

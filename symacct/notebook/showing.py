@@ -34,8 +34,9 @@ def mimebundle(
 
 
 def _plain(what: Any) -> str | None:
-    own: Any = type(what).__repr__
-    has_words = type(what).__str__ is not object.__str__
-    if has_words and (own is object.__repr__ or hasattr(own, "__wrapped__")):  # which those of dataclasses have
+    kind: Any = type(what)
+    own = kind.__repr__
+    lists_fields = hasattr(own, "__wrapped__")  # as those that dataclasses get
+    if kind.__str__ is not object.__str__ and (own is object.__repr__ or lists_fields):
         return str(what)
-    return f"<{type(what).__name__}: {page_of(what).heading[0]}>" if own is object.__repr__ else None
+    return f"<{kind.__name__}: {page_of(what).heading[0]}>" if own is object.__repr__ else None

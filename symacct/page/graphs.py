@@ -9,7 +9,7 @@ from typing import Any
 
 from symacct.account import Account
 from symacct.algebra import total_of
-from symacct.drawing import Amounts, Box, Drawing, draw, to_live_dot
+from symacct.drawing import Amounts, Box, Drawing, Drawings, to_live_dot
 from symacct.drawing.places import OPS
 from symacct.errors import StructuralError
 from symacct.page.parts import Json, Kernels, setting
@@ -43,12 +43,13 @@ def _drawings(account: Account) -> Iterator[tuple[Drawing, bool]]:
     phases = [name for name in ("forward", "backward", "optimizer") if account.phases[name].count != 0]
     deepest = max(node.path.count(".") + 1 for node, _ in account._uses())
     for phase in (None, *phases):
-        readable = draw(account, phase, limit=_MOST)
+        drawings = Drawings(account, phase)
+        readable = drawings.at(limit=_MOST)
         depths = [*range(1, deepest + 1), OPS] if phase is None else [readable.depth, OPS]
         seen: set[Any] = set()
         for depth in depths:
             try:
-                drawing = readable if depth == readable.depth else draw(account, phase, depth, limit=_MOST)
+                drawing = readable if depth == readable.depth else drawings.at(depth, _MOST)
             except StructuralError:  # too fine for a polynomial in the depth
                 continue
             key = tuple((box.path, box.kind, box.label) for box in drawing.boxes)

@@ -12,7 +12,9 @@ import torch
 from torch import nn
 
 from symacct.account import Account
+from symacct.assumptions import settle
 from symacct.building import build, build_of, held
+from symacct.depth.structural import StructuralAccount
 from symacct.errors import SpecError, SymacctError
 from symacct.program import Program
 from symacct.specs import DTYPES, Spec
@@ -35,9 +37,9 @@ def variants(account: Account, dtypes: Iterable[str]) -> list[Variant]:
     """The account as it was traced, and the same step traced anew in each of ``dtypes``.
 
     "bf16" (or another floating dtype of specs): parameters, buffers and inputs that were floating are of that dtype.
-    "autocast bf16" or "autocast f16": all stays, and the forward pass runs under autocast. A trace is checked at other
-    sizes if the account was. What the model refuses, such as a dtype that an op does not have, is a variant without
-    an account. Raises `SpecError` for a dtype that is none.
+    "autocast bf16" or "autocast f16": all stays, and the forward pass runs under autocast. A trace is checked at the
+    other sizes at which the account was. What the model refuses, such as a dtype that an op does not have, is a
+    variant without an account. Raises `SpecError` for a dtype that is none.
     """
     wanted = list(dict.fromkeys(dtypes))
     for label in wanted:
@@ -81,9 +83,31 @@ def _variant(account: Account, label: str) -> Variant:
             program = replace(account.program, autocast=dtype)
         else:
             program = in_dtype(replace(account.program, autocast=None), dtype)
-        return Variant(label, retraced(account, program, bool(account.checked)))
+        return Variant(label, _traced(account, program))
     except SymacctError as error:
         return Variant(label, None, str(error))
+
+
+def _traced(account: Account, program: Program) -> Account:
+    """A trace of a program that differs in dtypes only, checked if the account was.
+
+    Which comparisons of sizes do not matter was found out for the account: the check is at the same sizes, on the same
+    sides of them. Where formulas do not hold there, all is found out anew.
+    """
+    if not account.checked or isinstance(account, StructuralAccount):
+        return retraced(account, program, bool(account.checked))
+    found = retraced(account, program, check=False)
+    try:
+        for sizes in account.checked:
+            found.check(**sizes)
+    except SymacctError:
+        return retraced(account, program)
+    made = build_of(account.program.target) if account.program is not None else None
+    asked = settle((*(made.scope.assumptions.values() if made else ()), *account.step.assumptions))
+    left = {str(each) for each in account.assumptions}
+    immaterial = {str(each) for each in asked} - left
+    kept = (replace(a, doubtful=False) for a in found.assumptions if str(a) not in immaterial)
+    return replace(found, checked=account.checked, assumptions=settle(kept))
 
 
 def in_dtype(program: Program, dtype: torch.dtype) -> Program:
