@@ -193,7 +193,7 @@ def test_attributes_are_plain(model):
     parts = [graph.graph, *(d for _, d in graph.nodes(data=True)), *(d for _, _, d in graph.edges(data=True))]
     assert {type(value) for data in parts for value in data.values()} <= {str, int, float, bool}
     assert graph.graph["sizes"] == ", ".join(f"{n}={sizes[n]}" for n in account.dims)
-    assert graph.graph["device"] == "h100"
+    assert graph.graph["device"] == "H100-SXM5-80GB"
 
 
 def test_seconds_add_up_to_the_roofline(model):
