@@ -104,15 +104,19 @@ class Memory(Shown):
 
     # -- other sums ------------------------------------------------------------------------
 
+    @cached_property
+    def kept(self) -> list[int]:
+        """The storages that a (first) forward pass leaves to the backward pass; none of a step that is not trained."""
+        marks = self.later.marks("forward")
+        if not self.storages.step.trained or not marks:
+            return []
+        alive = sorted(self.later.alive_at(marks[0]))
+        return [storage for storage in alive if self.later.kind(storage) in ("activations", "outputs")]
+
     @property
     def activation_bytes(self) -> Size:
         """Bytes alive between forward and backward beyond parameters, buffers, state, gradients and inputs."""
-        marks = self.later.marks("forward")
-        if not self.storages.step.trained or not marks:
-            return 0
-        return self.storages.sum(
-            s for s in self.later.alive_at(marks[0]) if self.later.kind(s) in ("activations", "outputs")
-        )
+        return self.storages.sum(self.kept) if self.kept else 0
 
     def of_kind(self, kind: str) -> Size:
         """Bytes of what has a kind of its own, such as "parameters" (`symacct.storages.KINDS`)."""

@@ -204,13 +204,10 @@ def kept_bytes(account: Account) -> dict[int, Size]:
     They add up to the account's ``activation_bytes``.
     """
     memory = account.memory
-    marks = memory.later.marks("forward")
-    if not account.step.trained or not marks:
-        return {}
     found: dict[int, Size] = {}
-    for storage in sorted(memory.later.alive_at(marks[0])):
+    for storage in memory.kept:
         node = memory.record.storages[storage].node
-        if memory.later.kind(storage) in ("activations", "outputs") and node is not None:
+        if node is not None:
             found[node.index] = found.get(node.index, 0) + memory.storages.formulas[storage]
     return found
 

@@ -55,14 +55,10 @@ class Stretch:
         drawn = {node.index for node in self.drawn}
         return [flow for flow in flows(self.account.step.record) if flow.reader in drawn]
 
-    @cached_property
+    @property
     def kept(self) -> list[int]:
         """The storages that are kept for the backward pass, where the forward pass is drawn."""
-        later = self.account.memory.later
-        marks = later.marks("forward") if any(node.phase == "forward" for node in self.drawn) else []
-        if not self.account.step.trained or not marks:
-            return []
-        return [s for s in sorted(later.alive_at(marks[0])) if later.kind(s) in ("activations", "outputs")]
+        return self.account.memory.kept if any(node.phase == "forward" for node in self.drawn) else []
 
 
 class Places:

@@ -190,15 +190,11 @@ def kept_by_module(account: Account) -> dict[str, Size]:
 
 def _kept(account: Account) -> dict[str, Size]:
     """The activation bytes by full module path."""
-    timeline = account.memory.later
-    marks = timeline.marks("forward")
-    if not account.step.trained or not marks:
-        return {}
+    memory = account.memory
     places: dict[str, list[int]] = {}
-    for storage in sorted(timeline.alive_at(marks[0])):
-        if timeline.kind(storage) in ("activations", "outputs"):
-            places.setdefault(timeline.place(storage), []).append(storage)
-    return {path: timeline.bytes_of(storages) for path, storages in places.items()}
+    for storage in memory.kept:
+        places.setdefault(memory.later.place(storage), []).append(storage)
+    return {path: memory.later.bytes_of(storages) for path, storages in places.items()}
 
 
 def _gathered(named: Any, values: Mapping[str, Size]) -> dict[str, Size]:
