@@ -27,6 +27,9 @@ DTYPES: Mapping[str, torch.dtype] = {
     "f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2,
 }  # fmt: skip
 
+# The other way round, by torch's names without "torch."; of two short names the first.
+SHORT: Mapping[str, str] = {str(dtype).removeprefix("torch."): short for short, dtype in reversed(list(DTYPES.items()))}
+
 _TYPED = re.compile(r"\s*([A-Za-z]\w*)\s*\[(.*)\]\s*")
 _TOKEN = re.compile(r"\(|\)|\d+|[^\W\d]\w*|\S")
 

@@ -22,10 +22,9 @@ from symacct.files import must_be_writable, replacing
 from symacct.hardware import Device
 from symacct.printing import text
 from symacct.record import Node, Value, values_in
-from symacct.specs import DTYPES
+from symacct.specs import SHORT
 
 SUFFIXES = (".graphml", ".json")
-_SHORT = {str(dtype).removeprefix("torch."): short for short, dtype in reversed(list(DTYPES.items()))}
 _KINDS = {
     "parameters": "parameter", "buffers": "buffer", "gradients": "gradient", "optimizer state": "optimizer state",
     "inputs": "input",
@@ -72,7 +71,7 @@ def meta_of(account: Account, value: Value) -> TensorMeta:
 
 def shape_text(meta: TensorMeta) -> str:
     """A tensor's dtype and shape as specs have them: "f32[B, L, D]"."""
-    return f"{_SHORT.get(meta.dtype, meta.dtype)}[{', '.join(map(text, meta.shape))}]"
+    return f"{SHORT.get(meta.dtype, meta.dtype)}[{', '.join(map(text, meta.shape))}]"
 
 
 class _Network:

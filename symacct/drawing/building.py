@@ -19,12 +19,11 @@ from symacct.drawing.places import Key, parts_of
 from symacct.drawing.sorting import INPUT, OUTPUT, Link, Sorted
 from symacct.printing import text
 from symacct.record import Node, Value, values_in
-from symacct.specs import DTYPES
+from symacct.specs import SHORT
 
 GRADIENTS = "gradients"
 _MOST_SOURCES = 4
 _MOST_OPS = 3  # named in the label of a module's own ops
-_SHORT = {str(dtype).removeprefix("torch."): name for name, dtype in reversed(list(DTYPES.items()))}
 
 
 class _Seen:
@@ -140,7 +139,7 @@ class Builder:
         shape, _, _, dtype, _ = self.least.record.layouts[value.layout]
         exact = self.least.account._exact
         name = str(dtype).removeprefix("torch.")
-        return f"{_SHORT.get(name, name)}[{', '.join(text(exact(sympy.sympify(n))) for n in shape)}]"
+        return f"{SHORT.get(name, name)}[{', '.join(text(exact(sympy.sympify(n))) for n in shape)}]"
 
     def _end(self, key: Key) -> str:
         """The shape of an input or a result."""

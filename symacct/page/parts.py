@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -70,13 +70,11 @@ def _sum(terms: Iterable[tuple[Any, Any]]) -> Any:
 def groups(account: Account, kernels: Kernels) -> Json:
     """Totals by phase, the tree of modules, and the ops: for each the kernels that run, by phase, and its formulas."""
     counted = _Counted(account, kernels)
+    phases, ops = counted.by(lambda phase, path, op: phase), counted.by(lambda phase, path, op: op)
     return {
-        "phases": [_row(account, name, [name], counted.by(lambda phase, path, op: phase), name) for name in PHASES],
+        "phases": [_row(account, name, phases, name) for name in PHASES],
         "modules": list(_modules(account, counted)),
-        "ops": [
-            _row(account, op, [op], counted.by(lambda phase, path, op: op), op.removesuffix(".default"))
-            for op in account.by_op()
-        ],
+        "ops": [_row(account, op, ops, op.removesuffix(".default")) for op in account.by_op()],
         "total": _settings(account, counted.calls_of(lambda *_: True)),
     }
 
@@ -125,7 +123,7 @@ def _prefixes(shown: Any, path: str) -> Iterator[tuple[str, int]]:
     return (shown(".".join(parts[: i + 1])) for i in range(len(parts)))
 
 
-def _row(account: Account, name: str, keys: list[str], by: Mapping[str, Any], label: str) -> Json:
+def _row(account: Account, name: str, by: Mapping[str, Any], label: str) -> Json:
     runs, calls = by.get(name, ({}, {}))
     return {"name": name, "label": label, "runs": runs, "formulas": _settings(account, calls)}
 
@@ -176,7 +174,10 @@ def setting(expr: Any, times: int = 1) -> str:
 
 def kept_by_module(account: Account) -> dict[str, Size]:
     """The activation bytes that were made in each module (equal ones in a row as one); they add up to all of them."""
-    shown = account._repeats.of
+
+    def shown(path: str) -> str:
+        return account._repeats.of(path)[0]
+
     if not isinstance(account, StructuralAccount):
         return _gathered(shown, _kept(account))
     members = {id(member): _gathered(account.templates.of, _kept(member)) for member in account.members.values()}
@@ -197,10 +198,9 @@ def _kept(account: Account) -> dict[str, Size]:
     return {path: memory.later.bytes_of(storages) for path, storages in places.items()}
 
 
-def _gathered(named: Any, values: Mapping[str, Size]) -> dict[str, Size]:
+def _gathered(named: Callable[[str], str], values: Mapping[str, Size]) -> dict[str, Size]:
     found: dict[str, Size] = {}
     for path, value in values.items():
         name = named(path)
-        name = name if isinstance(name, str) else name[0]
         found[name] = found.get(name, 0) + value
     return found

@@ -17,7 +17,7 @@ from symacct.building import build, build_of, held
 from symacct.depth.structural import StructuralAccount
 from symacct.errors import SpecError, SymacctError
 from symacct.program import Program
-from symacct.specs import DTYPES, Spec
+from symacct.specs import DTYPES, SHORT, Spec
 from symacct.tracing import retraced
 
 AS_TRACED = "as traced"
@@ -68,11 +68,11 @@ def _own(account: Account) -> str:
     if len(dtypes) != 1:
         return ""
     (dtype,) = dtypes
-    short = next((s for s, each in DTYPES.items() if str(each) == f"torch.{dtype}"), "")
+    short = SHORT.get(dtype, "")
     autocast = account.program.autocast if account.program is not None else None
     if autocast is None:
         return short
-    return "autocast " + next(s for s, each in DTYPES.items() if each is autocast) if short == "f32" else ""
+    return "autocast " + SHORT[str(autocast).removeprefix("torch.")] if short == "f32" else ""
 
 
 def _variant(account: Account, label: str) -> Variant:
